@@ -1,0 +1,1 @@
+from .formula import Formula, parse

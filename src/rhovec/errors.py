@@ -1,0 +1,50 @@
+"""Every error a user can see. All are ValueErrors, and each message says what to change."""
+
+from __future__ import annotations
+
+
+class RhovecError(ValueError):
+    """Base of all errors that rhovec raises on purpose."""
+
+
+class ParseError(RhovecError):
+    """Text that is no formula: where it stops making sense, and what was expected there."""
+
+    def __init__(self, message: str, text: str = "", position: int = 0):
+        start = text.rfind("\n", 0, position) + 1
+        self.message = message
+        self.position = position
+        self.line = text.count("\n", 0, position) + 1
+        self.column = position - start + 1
+        end = text.find("\n", position)
+        line = text[start : end if end >= 0 else len(text)]
+        left = max(0, position - start - 40)
+        excerpt = line[left : left + 80]
+        pointer = " " * (position - start - left) + "^"
+        super().__init__(
+            f"line {self.line}, column {self.column}: {message}\n  {excerpt}\n  {pointer}"
+        )
+        self._arguments = (message, text, position)
+
+    def __reduce__(self) -> tuple[type[ParseError], tuple[str, str, int]]:
+        return (ParseError, self._arguments)
+
+
+class FormulaError(RhovecError):
+    """A formula that cannot be used as asked (bounds, constants, limits)."""
+
+
+class SchemaError(RhovecError):
+    """A schema that is inconsistent, or that does not cover a formula."""
+
+
+class SignalError(RhovecError):
+    """Signals of the wrong shape or type, not finite, or without a variable that is needed."""
+
+
+class HorizonError(RhovecError):
+    """Under end="strict": the formula looks further than the trace reaches."""
+
+
+class MissingDependencyError(RhovecError):
+    """An optional library is needed; the message holds the install command."""

@@ -1,0 +1,240 @@
+"""A formula as a value: a frozen, flat postfix program.
+
+Row i of `code` is (operator, lo, hi, channel): an operator's operands stand before it, the root is
+the last row. Atoms compare a linear channel (a tuple of (variable, coefficient) terms) with
+`thresholds[i]`. Being flat, a formula of any depth can be hashed, compared, copied and evaluated
+without recursion, and engines read its arrays as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..errors import FormulaError
+
+# Operators. The order matters: atoms first, then constants, unary, binary operators.
+GE, GT, LE, LT, TRUE, FALSE, NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL = range(15)
+NAMES = (
+    ">=", ">", "<=", "<", "true", "false", "not", "next", "always", "eventually",
+    "and", "or", "->", "<->", "until",
+)  # fmt: skip
+UNBOUNDED = -1  # the right bound of [a,inf]
+MAX_BOUND = 10**15
+
+# A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
+Channel = tuple[tuple[str, float], ...]
+Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
+
+
+def arity(op: int) -> int:
+    return 0 if op <= FALSE else 1 if op <= EVENTUALLY else 2
+
+
+def is_timed(op: int) -> bool:
+    return op in (ALWAYS, EVENTUALLY, UNTIL)
+
+
+@lru_cache(maxsize=65536)
+def natural_key(name: str) -> tuple[Any, ...]:
+    """Sort key under which x_2 comes before x_10."""
+    key: list[tuple[int, int, str]] = []
+    for part in re.findall(r"\d+|\D+", name):
+        digits = part.lstrip("0")
+        key.append((0, len(digits), part) if part.isdecimal() else (1, 0, part))
+    return tuple(key)
+
+
+def canonical_channel(terms: dict[str, float]) -> tuple[Channel, int]:
+    """Terms in canonical order and sign, and the sign that was taken out (+1 or -1).
+
+    Positive terms come first, each group in name order. Of an expression and its negative, the one
+    with more positive coefficients is canonical; on a tie, the one whose last name is positive
+    (so `y5 - y4`).
+    """
+    names = sorted((n for n, c in terms.items() if c != 0), key=natural_key)
+    positive = sum(terms[n] > 0 for n in names)
+    balance = 2 * positive - len(names)
+    sign = -1 if balance < 0 or (balance == 0 and names and terms[names[-1]] < 0) else 1
+    ordered = sorted(names, key=lambda n: (sign * terms[n] < 0, natural_key(n)))
+    return tuple((n, sign * terms[n]) for n in ordered), sign
+
+
+class Formula:
+    """An STL formula. Frozen; build one with `rv.parse`, or with `~a`, `a & b`, `a | b`, `a >> b`."""
+
+    __slots__ = ("_hash", "_shape", "channels", "code", "thresholds")
+
+    code: np.ndarray  # (nodes, 4) int64: operator, lo, hi, channel
+    thresholds: np.ndarray  # (nodes,) float64, 0 where the node is no atom
+    channels: tuple[Channel, ...]  # in order of first use
+    _hash: int | None
+    _shape: tuple[np.ndarray, np.ndarray, int] | None
+
+    def __init__(self, code: np.ndarray, thresholds: np.ndarray, channels: tuple[Channel, ...]):
+        for name, value in (("code", code), ("thresholds", thresholds)):
+            value.setflags(write=False)
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "channels", channels)
+        object.__setattr__(self, "_hash", None)
+        object.__setattr__(self, "_shape", None)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Row]) -> Formula:
+        """Build from postfix rows (operator, lo, hi, channel or None, threshold)."""
+        channels: dict[Channel, int] = {}
+        code = np.empty((len(rows), 4), np.int64)
+        thresholds = np.zeros(len(rows))
+        for i, (op, lo, hi, channel, threshold) in enumerate(rows):
+            index = -1
+            if channel is not None:
+                index = channels.setdefault(channel, len(channels))
+                thresholds[i] = threshold + 0.0  # -0.0 becomes 0.0
+            code[i] = op, lo, hi, index
+        return cls(code, thresholds, tuple(channels))
+
+    def rows(self) -> list[Row]:
+        channels = self.channels
+        return [
+            (op, lo, hi, channels[c] if c >= 0 else None, t)
+            for (op, lo, hi, c), t in zip(self.code.tolist(), self.thresholds.tolist(), strict=True)
+        ]
+
+    # -- what it is ------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Number of nodes: operators, atoms and constants."""
+        return len(self.code)
+
+    @property
+    def depth(self) -> int:
+        """Operators on the longest path from the root to an atom; an atom has depth 0."""
+        return int(self.shape()[1][-1])
+
+    @property
+    def horizon(self) -> int:
+        """Steps past t that the value at t depends on; an unbounded operator counts its left bound."""
+        return self.shape()[2]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names of the variables, in natural order."""
+        return tuple(sorted({n for c in self.channels for n, _ in c}, key=natural_key))
+
+    def shape(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """(subtree sizes, subtree depths, horizon), computed once."""
+        if self._shape is None:
+            n = len(self.code)
+            sizes, depths = np.ones(n, np.int64), np.zeros(n, np.int64)
+            horizons = [0] * n  # Python integers: sums of bounds may exceed 64 bits
+            for i, (op, lo, hi, _) in enumerate(self.code.tolist()):
+                k = arity(op)
+                if k == 0:
+                    continue
+                right = i - 1
+                sizes[i] += sizes[right]
+                depths[i] = depths[right] + 1
+                horizons[i] = horizons[right]
+                if k == 2:
+                    left = right - int(sizes[right])
+                    sizes[i] += sizes[left]
+                    depths[i] = max(depths[i], depths[left] + 1)
+                    horizons[i] = max(horizons[i], horizons[left])
+                if is_timed(op):
+                    horizons[i] += lo if hi == UNBOUNDED else hi
+                elif op == NEXT:
+                    horizons[i] += 1
+            object.__setattr__(self, "_shape", (sizes, depths, horizons[-1]))
+        assert self._shape is not None
+        return self._shape
+
+    # -- text ------------------------------------------------------------------------------
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def __repr__(self) -> str:
+        text = self.to_text()
+        return f"Formula({text if len(text) <= 200 else text[:197] + '...'!r})"
+
+    def to_text(self, dt: float | str | None = None) -> str:
+        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps."""
+        from .printer import to_text
+
+        return to_text(self, dt)
+
+    # -- a value ---------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Formula):
+            return NotImplemented
+        return (
+            self.channels == other.channels
+            and np.array_equal(self.code, other.code)
+            and np.array_equal(self.thresholds, other.thresholds)
+        )
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            key = (self.code.tobytes(), self.thresholds.tobytes(), self.channels)
+            object.__setattr__(self, "_hash", hash(key))
+        assert self._hash is not None
+        return self._hash
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a Formula is frozen")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a Formula is frozen")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Formula, (self.code, self.thresholds, self.channels))
+
+    def __copy__(self) -> Formula:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Formula:
+        return self
+
+    # -- composition -----------------------------------------------------------------------
+
+    def __invert__(self) -> Formula:
+        return compose(NOT, self)
+
+    def __and__(self, other: Formula) -> Formula:
+        return compose(AND, self, other)
+
+    def __or__(self, other: Formula) -> Formula:
+        return compose(OR, self, other)
+
+    def __rshift__(self, other: Formula) -> Formula:
+        return compose(IMPLIES, self, other)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("a Formula has no truth value; combine formulae with &, | and ~")
+
+
+def compose(op: int, *operands: Formula, lo: int = 0, hi: int = UNBOUNDED) -> Formula:
+    """The formula `op` applied to operands; lo and hi are the window of a timed operator."""
+    if not all(isinstance(o, Formula) for o in operands):
+        raise FormulaError("an operand is no Formula; parse text with rv.parse first")
+    if len(operands) != arity(op):
+        raise FormulaError(f"{NAMES[op]} takes {arity(op)} operand(s), not {len(operands)}")
+    if is_timed(op):
+        check_bounds(lo, hi)
+    else:
+        lo = hi = 0
+    rows = [row for o in operands for row in o.rows()]
+    return Formula.from_rows([*rows, (op, lo, hi, None, 0.0)])
+
+
+def check_bounds(lo: int, hi: int) -> None:
+    if lo < 0 or (hi != UNBOUNDED and hi < lo):
+        raise FormulaError(f"interval [{lo},{hi}] must satisfy 0 <= left <= right")
+    if max(lo, hi) > MAX_BOUND:
+        raise FormulaError(f"time bound {max(lo, hi)} is larger than {MAX_BOUND} steps; use inf")

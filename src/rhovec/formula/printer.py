@@ -1,0 +1,111 @@
+"""Formula -> text: the canonical long form, and an indented tree. Iterative, so any depth prints.
+
+Canonical form: `always[12,18] ( eventually ( ( x_0 <= 0.5 and x_1 >= -0.2 ) ) )`. A binary formula
+brings its own parentheses inside an operator's; an interval [0,inf] is left out; numbers are the
+shortest text that reads back as the same float64.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from .core import (
+    FALSE,
+    LT,
+    NAMES,
+    NEXT,
+    NOT,
+    TRUE,
+    UNBOUNDED,
+    Channel,
+    Formula,
+    Row,
+    arity,
+    is_timed,
+)
+from .parser import exact_step
+
+
+def to_text(phi: Formula, dt: float | str | None = None) -> str:
+    """Canonical text of a formula; bounds in steps, or in seconds with `dt`."""
+    step = None if dt is None else exact_step(dt)
+    rows = phi.rows()
+    sizes = phi.shape()[0].tolist()
+    parts: list[str] = []
+    todo: list[int | str] = [len(rows) - 1]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            parts.append(item)
+            continue
+        label = node_text(rows[item], step)
+        operands = arity(rows[item][0])
+        if operands == 0:
+            parts.append(label)
+        elif operands == 1:
+            parts.append(f"{label} ( ")
+            todo += [" )", item - 1]
+        else:
+            parts.append("( ")
+            todo += [" )", item - 1, f" {label} ", item - 1 - sizes[item - 1]]
+    return "".join(parts)
+
+
+def to_tree(phi: Formula) -> str:
+    """One node a line, operands indented under their operator."""
+    rows = phi.rows()
+    sizes = phi.shape()[0].tolist()
+    lines: list[str] = []
+    todo = [(len(rows) - 1, "", "")]  # node, indentation of its own line, of its children
+    while todo:
+        node, own, below = todo.pop()
+        lines.append(own + node_text(rows[node]))
+        operands = arity(rows[node][0])
+        if operands >= 1:
+            todo.append((node - 1, below + "└─ ", below + "   "))
+        if operands == 2:
+            todo.append((node - 1 - sizes[node - 1], below + "├─ ", below + "│  "))
+    return "\n".join(lines)
+
+
+def node_text(row: Row, step: Fraction | None = None) -> str:
+    """The text of one node without its operands."""
+    op, lo, hi, channel, threshold = row
+    if channel is not None and op <= LT:
+        return f"{channel_text(channel)} {NAMES[op]} {number_text(threshold)}"
+    if op in (TRUE, FALSE, NOT, NEXT) or not is_timed(op) or (lo == 0 and hi == UNBOUNDED):
+        return NAMES[op]
+    right = "inf" if hi == UNBOUNDED else bound_text(hi, step)
+    return f"{NAMES[op]}[{bound_text(lo, step)},{right}]"
+
+
+def bound_text(steps: int, step: Fraction | None) -> str:
+    if step is None:
+        return str(steps)
+    seconds = steps * step
+    # Exact decimals end when the denominator has no prime factor but 2 and 5, as any dt here has.
+    digits = 0
+    while (seconds * 10**digits).denominator != 1:
+        digits += 1
+    scaled = (seconds * 10**digits).numerator
+    whole, rest = divmod(scaled, 10**digits)
+    return f"{whole}.{rest:0{digits}d}" if digits else str(whole)
+
+
+def number_text(value: float) -> str:
+    """Shortest text that reads back as the same number; whole numbers without a point."""
+    text = repr(float(value))
+    return text.removesuffix(".0")
+
+
+def channel_text(channel: Channel) -> str:
+    """`y5 - y4`, `2 * x + y`."""
+    parts = []
+    for name, coefficient in channel:
+        size = abs(coefficient)
+        term = name if size == 1 else f"{number_text(size)} * {name}"
+        if not parts:
+            parts.append(term if coefficient > 0 else f"-{term}")
+        else:
+            parts.append(f"{'+' if coefficient > 0 else '-'} {term}")
+    return " ".join(parts)

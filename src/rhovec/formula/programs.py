@@ -1,0 +1,64 @@
+"""Many formulae packed into flat arrays: the form that every engine and model reads.
+
+Formula b is rows offsets[b] to offsets[b+1] of `code` and `thresholds`, in postfix order; channels
+are numbered over the whole batch, so each is computed once however many formulae use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import FormulaError
+from .core import Channel, Formula
+from .parser import parse
+
+FormulaLike = Formula | str
+
+
+@dataclass(frozen=True)
+class Programs:
+    code: np.ndarray  # (rows, 4) int64: operator, lo, hi, channel
+    thresholds: np.ndarray  # (rows,) float64
+    offsets: np.ndarray  # (B + 1,) int64
+    channels: tuple[Channel, ...]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def pack(cls, formulae: Sequence[Formula]) -> Programs:
+        index: dict[Channel, int] = {}
+        offsets = np.zeros(len(formulae) + 1, np.int64)
+        np.cumsum([len(f.code) for f in formulae], out=offsets[1:])
+        code = np.concatenate([f.code for f in formulae])
+        thresholds = np.concatenate([f.thresholds for f in formulae])
+        # Local channel c of formula b stands at remap[base[b] + c]; a node without one keeps -1.
+        remap: list[int] = [-1]
+        base = np.empty(len(formulae), np.int64)
+        for b, f in enumerate(formulae):
+            base[b] = len(remap)
+            remap += [index.setdefault(c, len(index)) for c in f.channels]
+        local = code[:, 3]
+        place = np.where(local >= 0, np.repeat(base, np.diff(offsets)) + local, 0)
+        code[:, 3] = np.array(remap)[place]
+        return cls(code, thresholds, offsets, tuple(index))
+
+
+def as_formulae(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[Formula], bool]:
+    """(a list of formulae, whether a single one was given). Text is parsed."""
+    single = isinstance(formulae, Formula | str)
+    items: list[FormulaLike] = [formulae] if single else list(formulae)  # type: ignore[list-item, arg-type]
+    if not items:
+        raise FormulaError("no formula given: the list is empty")
+    out: list[Formula] = []
+    for i, item in enumerate(items):
+        if isinstance(item, str):
+            out.append(parse(item))
+        elif isinstance(item, Formula):
+            out.append(item)
+        else:
+            raise FormulaError(f"item {i} is a {type(item).__name__}, not a formula or its text")
+    return out, single

@@ -1,0 +1,143 @@
+"""The slow oracle: robustness and satisfaction in float64, straight from the definition.
+
+Every window is a loop over its times and every until a double loop, vectorised over signals only.
+Nothing here is shared with the engines, which are tested against it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import HorizonError
+from ..formula.core import (
+    ALWAYS,
+    AND,
+    EVENTUALLY,
+    FALSE,
+    GE,
+    GT,
+    IFF,
+    IMPLIES,
+    LE,
+    LT,
+    NEXT,
+    NOT,
+    OR,
+    TRUE,
+    UNBOUNDED,
+    UNTIL,
+    Formula,
+)
+
+
+def robustness_trace(
+    phi: Formula, signals: dict[str, np.ndarray], end: str = "hold"
+) -> np.ndarray:
+    """rho(phi, x, t) for every t: signals name -> (N, P), result (N, P) float64.
+
+    end="hold": the last sample is held for ever. end="strict": unbounded windows end with the trace,
+    and times whose horizon passes the end are NaN.
+    """
+    return _evaluate(phi, signals, end, boolean=False)
+
+
+def satisfaction_trace(
+    phi: Formula, signals: dict[str, np.ndarray], end: str = "hold"
+) -> np.ndarray:
+    """Boolean semantics for every t, (N, P) bool; False past the horizon under end="strict"."""
+    return _evaluate(phi, signals, end, boolean=True)
+
+
+def _evaluate(
+    phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: bool
+) -> np.ndarray:
+    first = next(iter(signals.values()))
+    n, points = first.shape
+    if end == "strict" and phi.horizon >= points:
+        raise HorizonError(f"horizon {phi.horizon} exceeds a trace of {points} points")
+    top, bottom = (True, False) if boolean else (np.inf, -np.inf)
+    dtype = bool if boolean else np.float64
+
+    def conjunction(values: list[np.ndarray]) -> np.ndarray:
+        return np.logical_and.reduce(values) if boolean else np.minimum.reduce(values)
+
+    def disjunction(values: list[np.ndarray]) -> np.ndarray:
+        return np.logical_or.reduce(values) if boolean else np.maximum.reduce(values)
+
+    def negation(value: np.ndarray) -> np.ndarray:
+        return ~value if boolean else -value
+
+    # A trace is a list over time of (N,) vectors. Held: P entries, the last one repeats for ever.
+    # Strict: as many entries as are defined.
+    stack: list[list[np.ndarray]] = []
+    for op, lo, hi, channel, threshold in phi.rows():
+        if channel is not None:
+            x = sum(c * signals[name].astype(np.float64) for name, c in channel)
+            assert isinstance(x, np.ndarray)
+            if boolean:
+                values = {
+                    GE: x >= threshold, GT: x > threshold, LE: x <= threshold, LT: x < threshold
+                }[op]  # fmt: skip
+            else:
+                values = x - threshold if op in (GE, GT) else threshold - x
+            stack.append(list(values.T))
+        elif op in (TRUE, FALSE):
+            stack.append([np.full(n, top if op == TRUE else bottom, dtype)] * points)
+        elif op == NOT:
+            stack.append([negation(v) for v in stack.pop()])
+        elif op in (NEXT, ALWAYS, EVENTUALLY):
+            child = stack.pop()
+            if op == NEXT:
+                lo = hi = 1
+            join = conjunction if op == ALWAYS else disjunction
+            stack.append(
+                [join([child[s] for s in times]) for times in _windows(len(child), lo, hi, end)]
+            )
+        elif op == UNTIL:
+            right, left = stack.pop(), stack.pop()
+            length = min(len(left), len(right))
+            out = []
+            for t, times in enumerate(_windows(length, lo, hi, end)):
+                holds_until = left[t]  # conjunction of the left operand over [t, t']
+                reached = t
+                best = np.full(n, bottom, dtype)
+                for s in times:
+                    while reached < s:
+                        reached += 1
+                        holds_until = conjunction([holds_until, left[reached]])
+                    best = disjunction([best, conjunction([right[s], holds_until])])
+                out.append(best)
+            stack.append(out)
+        else:
+            b, a = stack.pop(), stack.pop()
+            if op == AND:
+                both = [conjunction([u, v]) for u, v in zip(a, b, strict=False)]
+            elif op == OR:
+                both = [disjunction([u, v]) for u, v in zip(a, b, strict=False)]
+            elif op == IMPLIES:
+                both = [disjunction([negation(u), v]) for u, v in zip(a, b, strict=False)]
+            else:
+                assert op == IFF
+                both = [
+                    u == v if boolean else np.sign(u) * np.sign(v) * np.minimum(abs(u), abs(v))
+                    for u, v in zip(a, b, strict=False)
+                ]
+            stack.append(both)
+    (trace,) = stack
+    out_array = np.full((n, points), False if boolean else np.nan, dtype)
+    out_array[:, : len(trace)] = np.array(trace).T
+    return out_array
+
+
+def _windows(length: int, lo: int, hi: int, end: str) -> list[range]:
+    """The times each window covers, as indices below `length`; held samples repeat the last index."""
+    last = length - 1
+    if end == "strict":
+        defined = length - (lo if hi == UNBOUNDED else hi)
+        return [
+            range(t + lo, length if hi == UNBOUNDED else t + hi + 1) for t in range(max(0, defined))
+        ]
+    return [
+        range(min(t + lo, last), (last if hi == UNBOUNDED else min(t + hi, last)) + 1)
+        for t in range(length)
+    ]
