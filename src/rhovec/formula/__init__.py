@@ -2,5 +2,8 @@
 
 from .core import Formula
 from .parser import parse
+from .sample import random_formulae
+from .schema import Schema
+from .simplify import simplify
 
-__all__ = ["Formula", "parse"]
+__all__ = ["Formula", "Schema", "parse", "random_formulae", "simplify"]

@@ -13,7 +13,9 @@ or and not.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -21,14 +23,18 @@ from numba import njit
 from ..formula.core import GE, GT, LE, LT
 from ..formula.programs import Programs
 from .lowering import (
+    COMPARISON,
     CONSTANT,
     DELAY,
     EQUIVALENT,
     FROM,
     INPUT,
+    LEFT,
     LENGTH,
     MAXIMUM,
+    MAXIMUM_ATOM,
     MINIMUM,
+    MINIMUM_ATOM,
     NEGATE,
     OFFSET,
     OP,
@@ -42,6 +48,8 @@ from .lowering import (
 
 LANES = 64
 _FORMULAE_PER_TASK = 256
+_ELEMENTS_PER_THREAD = 3_000_000  # about a millisecond; less is not worth a thread
+_TILE = 16  # times transposed together: one cache line
 
 
 def evaluate(
@@ -67,27 +75,28 @@ def evaluate(
     if trace and strict:
         out.fill(np.nan)
 
-    blocks = range(0, n_signals, LANES)
-    tasks = [
-        (lane, first, min(first + _FORMULAE_PER_TASK, len(programs)))
-        for lane in blocks
-        for first in range(0, len(programs), _FORMULAE_PER_TASK)
-    ]
-    workers = min(_cores(), len(tasks))
+    tasks = iter(
+        [
+            (lane, first, min(first + _FORMULAE_PER_TASK, len(programs)))
+            for lane in range(0, n_signals, LANES)
+            for first in range(0, len(programs), _FORMULAE_PER_TASK)
+        ]
+    )
 
-    def work(worker: int) -> None:
-        block = np.empty((len(programs.channels), max(1, code.reach) * LANES), signals.dtype)
-        slots = np.empty((code.slots, code.length * LANES), signals.dtype)
+    def work(_: int) -> None:
+        block = np.empty((len(programs.channels), code.reach * LANES), signals.dtype)
+        arena = np.empty(int(code.arena.max()) * LANES, signals.dtype)
         spare = np.empty(LANES, signals.dtype)
         loaded = -1
-        # Contiguous shares, so that a block of signals is mostly loaded once.
-        for lane, first, last in tasks[len(tasks) * worker // workers : len(tasks) * (worker + 1) // workers]:
+        for lane, first, last in tasks:
             if lane != loaded:
                 _load(signals, lane, code.reach, terms, coefficients, starts, block)
                 loaded = lane
-            _run(code.table, values, code.offsets, first, last, block, slots, spare, boolean, lane, out)
+            _run(code.table, values, code.offsets, first, last, block, arena, spare, boolean, lane, out)
 
-    if workers <= 1:
+    cost = int(code.table[:, LENGTH].sum()) * n_signals
+    workers = min(_cores(), 1 + cost // _ELEMENTS_PER_THREAD)
+    if workers == 1:
         work(0)
     else:
         with ThreadPoolExecutor(workers) as pool:
@@ -120,23 +129,25 @@ def _load(signals, lane, reach, terms, coefficients, starts, block):  # type: ig
     n = signals.shape[0]
     for c in range(len(starts) - 1):
         plain = starts[c + 1] - starts[c] == 1 and coefficients[starts[c]] == 1.0
-        target = block[c]
-        for j in range(LANES):
-            s = min(lane + j, n - 1)
-            if plain:
-                source = signals[s, terms[starts[c]]]
-                for t in range(reach):
-                    target[t * LANES + j] = source[t]
-            else:
-                for t in range(reach):
+        for start in range(0, reach, _TILE):
+            stop = min(start + _TILE, reach)
+            tile = block[c][start * LANES : stop * LANES].reshape(-1, LANES)
+            for j in range(LANES):
+                s = min(lane + j, n - 1)
+                if plain:
+                    source = signals[s, terms[starts[c]], start:stop]
+                    for t in range(stop - start):
+                        tile[t, j] = source[t]
+                    continue
+                for t in range(stop - start):
                     total = 0.0
                     for k in range(starts[c], starts[c + 1]):
-                        total += coefficients[k] * signals[s, terms[k], t]
-                    target[t * LANES + j] = total
+                        total += coefficients[k] * signals[s, terms[k], start + t]
+                    tile[t, j] = total
 
 
 @njit(cache=True, nogil=True)
-def _run(table, values, offsets, first, last, block, slots, spare, boolean, lane, out):  # type: ignore[no-untyped-def]
+def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane, out):  # type: ignore[no-untyped-def]
     """Run formulae first .. last on one block of signals and write out[b, lane + j, t]."""
     lanes = min(LANES, out.shape[1] - lane)
     for b in range(first, last):
@@ -145,14 +156,17 @@ def _run(table, values, offsets, first, last, block, slots, spare, boolean, lane
             op = row[OP]
             length = row[LENGTH]
             size = length * LANES
-            a = slots[row[TO]]
+            a = arena[row[TO] * LANES :]
             if op <= LT:
-                start = row[OFFSET] * LANES
-                _atom(op, a[:size], block[row[FROM]][start : start + size], values[k], boolean)
+                x = block[row[FROM]][row[OFFSET] * LANES :]
+                _atom(op, a[:size], x[:size], values[k], boolean)
+            elif op == MINIMUM_ATOM or op == MAXIMUM_ATOM:
+                x = block[row[FROM]][row[OFFSET] * LANES :]
+                _join_atom(row[COMPARISON], op, a[:size], x[:size], values[k], boolean)
             elif op == MINIMUM:
-                _minimum(a[:size], slots[row[FROM]][:size])
+                _minimum(a[:size], arena[row[FROM] * LANES :][:size])
             elif op == MAXIMUM:
-                _maximum(a[:size], slots[row[FROM]][:size])
+                _maximum(a[:size], arena[row[FROM] * LANES :][:size])
             elif op == WINDOW_MIN:
                 _window_min(a, length, row[INPUT], row[WIDTH], spare)
             elif op == WINDOW_MAX:
@@ -161,53 +175,92 @@ def _run(table, values, offsets, first, last, block, slots, spare, boolean, lane
                 for i in range(size):
                     a[i] = -a[i]
             elif op == EQUIVALENT:
-                _equivalent(a[:size], slots[row[TO] + 1][:size])
+                _equivalent(a[:size], arena[row[FROM] * LANES :][:size])
             elif op == CONSTANT:
                 a[:size] = values[k]
             else:
-                left = a if row[FROM] != row[TO] else slots[row[TO] + 1]
                 _until(
-                    a, left, slots[row[FROM]], slots[row[SCRATCH]],
+                    a, arena[row[LEFT] * LANES :], arena[row[FROM] * LANES :],
+                    arena[row[SCRATCH] * LANES :],
                     length, row[INPUT], row[OFFSET], row[WIDTH], row[DELAY], spare,
                 )  # fmt: skip
-        result = slots[0]
-        for j in range(lanes):
-            for t in range(length):
-                out[b, lane + j, t] = result[t * LANES + j]
+        for start in range(0, length, _TILE):
+            stop = min(start + _TILE, length)
+            tile = arena[start * LANES : stop * LANES].reshape(-1, LANES)
+            for j in range(lanes):
+                target = out[b, lane + j, start:stop]
+                for t in range(stop - start):
+                    target[t] = tile[t, j]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _smaller(a, b):  # type: ignore[no-untyped-def]
+    return b if b < a else a
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _larger(a, b):  # type: ignore[no-untyped-def]
+    return b if b > a else a
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _truth(op, x, threshold):  # type: ignore[no-untyped-def]
+    if op == GE:
+        holds = x >= threshold
+    elif op == GT:
+        holds = x > threshold
+    elif op == LE:
+        holds = x <= threshold
+    else:
+        holds = x < threshold
+    return 1.0 if holds else -1.0
 
 
 @njit(cache=True, nogil=True)
 def _atom(op, out, x, threshold, boolean):  # type: ignore[no-untyped-def]
-    if not boolean:
-        if op == GE or op == GT:
-            for i in range(len(out)):
-                out[i] = x[i] - threshold
-        else:
-            for i in range(len(out)):
-                out[i] = threshold - x[i]
-        return
-    for i in range(len(out)):
-        if op == GE:
-            holds = x[i] >= threshold
-        elif op == GT:
-            holds = x[i] > threshold
-        elif op == LE:
-            holds = x[i] <= threshold
-        else:
-            holds = x[i] < threshold
-        out[i] = 1.0 if holds else -1.0
+    if boolean:
+        for i in range(len(out)):
+            out[i] = _truth(op, x[i], threshold)
+    elif op == GE or op == GT:
+        for i in range(len(out)):
+            out[i] = x[i] - threshold
+    else:
+        for i in range(len(out)):
+            out[i] = threshold - x[i]
+
+
+@njit(cache=True, nogil=True)
+def _join_atom(op, joint, out, x, threshold, boolean):  # type: ignore[no-untyped-def]
+    """out = min or max of out and the atom, as one pass."""
+    above = op == GE or op == GT
+    if boolean:
+        for i in range(len(out)):
+            v = _truth(op, x[i], threshold)
+            out[i] = _smaller(out[i], v) if joint == MINIMUM_ATOM else _larger(out[i], v)
+    elif joint == MINIMUM_ATOM and above:
+        for i in range(len(out)):
+            out[i] = _smaller(out[i], x[i] - threshold)
+    elif joint == MINIMUM_ATOM:
+        for i in range(len(out)):
+            out[i] = _smaller(out[i], threshold - x[i])
+    elif above:
+        for i in range(len(out)):
+            out[i] = _larger(out[i], x[i] - threshold)
+    else:
+        for i in range(len(out)):
+            out[i] = _larger(out[i], threshold - x[i])
 
 
 @njit(cache=True, nogil=True)
 def _minimum(a, b):  # type: ignore[no-untyped-def]
     for i in range(len(a)):
-        a[i] = b[i] if b[i] < a[i] else a[i]
+        a[i] = _smaller(a[i], b[i])
 
 
 @njit(cache=True, nogil=True)
 def _maximum(a, b):  # type: ignore[no-untyped-def]
     for i in range(len(a)):
-        a[i] = b[i] if b[i] > a[i] else a[i]
+        a[i] = _larger(a[i], b[i])
 
 
 @njit(cache=True, nogil=True)
@@ -215,79 +268,51 @@ def _equivalent(a, b):  # type: ignore[no-untyped-def]
     """min(max(-a, b), max(a, -b)) = sgn(a) sgn(b) min(|a|, |b|)."""
     for i in range(len(a)):
         u, v = a[i], b[i]
-        p = v if v > -u else -u
-        q = u if u > -v else -v
-        a[i] = p if p < q else q
+        a[i] = _smaller(_larger(-u, v), _larger(u, -v))
 
 
-@njit(cache=True, nogil=True)
-def _window_min(x, length, inputs, width, spare):  # type: ignore[no-untyped-def]
-    """In place: row i of the result is the min over rows i .. i + width - 1, clipped at the input's end.
+@njit(cache=True, nogil=True, inline="always")
+def _row(x, t):  # type: ignore[no-untyped-def]
+    return x[t * LANES : (t + 1) * LANES]
 
-    In chunks of `width` rows, a window is the end of one chunk (a running min from its right edge)
-    and the start of the next (a running min from its left edge).
-    """
-    whole = max(0, min(length, inputs - width + 1))  # windows that end inside the input
-    if width > 1:
-        for start in range(0, whole, width):
-            for t in range(start + width - 2, start - 1, -1):
-                for j in range(LANES):
-                    v = x[(t + 1) * LANES + j]
-                    w = x[t * LANES + j]
-                    x[t * LANES + j] = v if v < w else w
+
+def _window(extreme: Callable[..., Any]) -> Callable[..., Any]:
+    @njit(cache=True, nogil=True)
+    def scan(x, first, last):  # type: ignore[no-untyped-def]
+        """Rows last - 1 down to first become the extreme of themselves and all rows to `last`."""
+        for t in range(last - 1, first - 1, -1):
+            a, b = _row(x, t), _row(x, t + 1)
+            for j in range(LANES):
+                a[j] = extreme(a[j], b[j])
+
+    @njit(cache=True, nogil=True)
+    def window(x, length, inputs, width, spare):  # type: ignore[no-untyped-def]
+        """In place: row t becomes the extreme of rows t ... t + width - 1, clipped at the last input.
+
+        In chunks of `width` rows, a window is the end of one chunk (a running extreme from its right
+        edge) and the start of the next (a running extreme from its left edge).
+        """
+        whole = max(0, min(length, inputs - width + 1))  # windows that end inside the input
+        for start in range(0, whole if width > 1 else 0, width):
+            scan(x, start, start + width - 1)
             stop = min(start + width, whole)
             if start + 1 < stop:
+                spare[:] = _row(x, start + width)
+            for t in range(start + 1, stop):
+                a, b = _row(x, t), _row(x, t + width - 1)
                 for j in range(LANES):
-                    spare[j] = x[(start + width) * LANES + j]
-                for t in range(start + 1, stop):
-                    for j in range(LANES):
-                        v = x[(t + width - 1) * LANES + j]
-                        w = spare[j]
-                        w = v if v < w else w
-                        spare[j] = w
-                        v = x[t * LANES + j]
-                        x[t * LANES + j] = w if w < v else v
-    for t in range(inputs - 2, whole - 1, -1):  # the others run to the end of the input
-        for j in range(LANES):
-            v = x[(t + 1) * LANES + j]
-            w = x[t * LANES + j]
-            x[t * LANES + j] = v if v < w else w
-    for t in range(inputs, length):
-        for j in range(LANES):
-            x[t * LANES + j] = x[(inputs - 1) * LANES + j]
+                    running = extreme(spare[j], b[j])
+                    spare[j] = running
+                    a[j] = extreme(a[j], running)
+        scan(x, whole, inputs - 1)  # the other windows run to the last input
+        for t in range(inputs, length):
+            _row(x, t)[:] = _row(x, inputs - 1)
+
+    return window
 
 
-@njit(cache=True, nogil=True)
-def _window_max(x, length, inputs, width, spare):  # type: ignore[no-untyped-def]
-    """The same with max."""
-    whole = max(0, min(length, inputs - width + 1))
-    if width > 1:
-        for start in range(0, whole, width):
-            for t in range(start + width - 2, start - 1, -1):
-                for j in range(LANES):
-                    v = x[(t + 1) * LANES + j]
-                    w = x[t * LANES + j]
-                    x[t * LANES + j] = v if v > w else w
-            stop = min(start + width, whole)
-            if start + 1 < stop:
-                for j in range(LANES):
-                    spare[j] = x[(start + width) * LANES + j]
-                for t in range(start + 1, stop):
-                    for j in range(LANES):
-                        v = x[(t + width - 1) * LANES + j]
-                        w = spare[j]
-                        w = v if v > w else w
-                        spare[j] = w
-                        v = x[t * LANES + j]
-                        x[t * LANES + j] = w if w > v else v
-    for t in range(inputs - 2, whole - 1, -1):
-        for j in range(LANES):
-            v = x[(t + 1) * LANES + j]
-            w = x[t * LANES + j]
-            x[t * LANES + j] = v if v > w else w
-    for t in range(inputs, length):
-        for j in range(LANES):
-            x[t * LANES + j] = x[(inputs - 1) * LANES + j]
+_window_min = _window(_smaller)
+_window_max = _window(_larger)
 
 
 @njit(cache=True, nogil=True)
@@ -298,28 +323,21 @@ def _until(out, left, right, scan, length, inputs, offset, width, delay, spare):
     U[a,b] = G[0,a] left and scan[t + a] and F[a,b] right. `right` and `scan` start `offset` rows
     after `left`, where their first window does.
     """
-    for t in range(inputs - 1, -1, -1):
+    u, p, q = _row(scan, inputs - 1), _row(left, inputs - 1 + offset), _row(right, inputs - 1)
+    for j in range(LANES):
+        u[j] = _smaller(p[j], q[j])
+    for t in range(inputs - 2, -1, -1):
+        u, later = _row(scan, t), _row(scan, t + 1)
+        p, q = _row(left, t + offset), _row(right, t)
         for j in range(LANES):
-            i = t * LANES + j
-            v = right[i]
-            if t < inputs - 1:
-                u = scan[i + LANES]
-                v = u if u > v else v
-            w = left[i + offset * LANES]
-            scan[i] = w if w < v else v
+            u[j] = _smaller(p[j], _larger(q[j], later[j]))
     if width <= inputs:
-        _window_max(right, length, inputs, width, spare)
-        for t in range(min(length, inputs)):
-            for j in range(LANES):
-                i = t * LANES + j
-                v = right[i]
-                scan[i] = v if v < scan[i] else scan[i]
+        shared = min(length, inputs)
+        _window_max(right, shared, inputs, width, spare)
+        _minimum(scan[: shared * LANES], right[: shared * LANES])
     if delay > 0:
         _window_min(left, length, inputs + offset, delay + 1, spare)
     for t in range(length):
-        s = min(t, inputs - 1) * LANES
+        a, p, u = _row(out, t), _row(left, t), _row(scan, min(t, inputs - 1))
         for j in range(LANES):
-            i = t * LANES + j
-            v = scan[s + j]
-            w = left[i]
-            out[i] = v if v < w else w
+            a[j] = _smaller(p[j], u[j])

@@ -1,9 +1,11 @@
-"""Postfix programs -> instructions for the engines: what to compute, over which times, in which slot.
+"""Postfix programs -> instructions for the engines: what to compute, over which times, and where.
 
 Going down from the root, each node learns the range of times that its parent needs, so that time 0
 alone touches only a prefix of the trace; negations are pushed into the operators below them (exact:
-min and max are dual); then operands are ordered so that the heavier one comes first
-(Sethi-Ullman), which keeps the number of slots logarithmic in the size of a formula.
+min and max are dual). Results live in an arena of rows, a row being one time for as many signals as
+an engine takes at once; a stack discipline places them, the operand that needs more room first (as
+Sethi and Ullman order registers), so that the arena of a formula grows with the logarithm of its
+size. An atom that is joined to something by min or max is read where it is used.
 
 Held traces: beyond the last sample nothing changes, so a window is clipped at the last index. Under
 end="strict" each node has its own last index, the length minus its horizon, and only unbounded
@@ -38,49 +40,49 @@ from ..formula.core import (
 from ..formula.programs import Programs
 
 # Instructions. The first four are the atoms, with the numbers that formulae use.
-CONSTANT, NEGATE, MINIMUM, MAXIMUM, EQUIVALENT, WINDOW_MIN, WINDOW_MAX, UNTIL_SCAN = range(4, 12)
+CONSTANT, NEGATE, MINIMUM, MAXIMUM, MINIMUM_ATOM, MAXIMUM_ATOM = range(4, 10)
+EQUIVALENT, WINDOW_MIN, WINDOW_MAX, UNTIL_SCAN = range(10, 14)
 
-# Columns of an instruction.
+# Columns of an instruction. Places are rows of the arena.
 OP = 0
-TO = 1  # the slot s of the result; a unary operand is in s, binary ones are in s and s + 1
-FROM = 2  # the slot of the right operand (s or s + 1); an atom's channel
-SCRATCH = 3  # a free slot (until)
-LENGTH = 4  # rows (times) of the result
-INPUT = 5  # rows of a window's operand; of until's right operand
-OFFSET = 6  # an atom's first time; how much later until's right operand starts than its left one
-WIDTH = 7  # times in a window; larger than any input when it is unbounded
-DELAY = 8  # until: the left bound
-COLUMNS = 9
+TO = 1  # where the result goes, and where a unary operand or the first of two is
+FROM = 2  # where the other operand is, until's right one; an atom's channel
+LEFT = 3  # where until's left operand is
+SCRATCH = 4  # free room for until
+LENGTH = 5  # rows (times) of the result
+INPUT = 6  # rows of a window's operand; of until's right operand
+OFFSET = 7  # an atom's first time; how much later until's right operand starts than its left one
+WIDTH = 8  # times in a window; larger than any input when it is unbounded
+DELAY = 9  # until: the left bound
+COMPARISON = 10  # of an atom that is joined by min or max
+COLUMNS = 12  # a multiple of four, for wide loads
 
 
 @dataclass(frozen=True)
 class Instructions:
     table: np.ndarray  # (instructions, COLUMNS) int32
     values: np.ndarray  # (instructions,) float64: an atom's threshold, a constant's value
-    rows: np.ndarray  # (instructions,) int64: the program row an atom comes from, else -1
     offsets: np.ndarray  # (B + 1,) int64: formula b is table[offsets[b]:offsets[b+1]]
-    slots: int  # how many slots a formula needs at most
-    length: int  # rows a slot holds at most
+    arena: np.ndarray  # (B,) int64: rows that formula b needs
     reach: int  # times of the trace that atoms read
 
 
 def lower(programs: Programs, points: int, *, trace: bool, strict: bool) -> Instructions:
     """Instructions for traces of `points` points, for time 0 or (trace=True) for all times.
 
-    Under strict, every formula's horizon must be below `points`; result b of a trace then has
+    Under strict, every formula's horizon must be below `points`; a trace of formula b then has
     points - horizon rows.
     """
-    table, values, rows, offsets, limits = _lower(
+    table, values, offsets, arena, reach = _lower(
         programs.code, programs.thresholds, programs.offsets, points, trace, strict
     )
-    slots, length, reach = (int(v) for v in limits)
-    return Instructions(table, values, rows, offsets, slots, length, reach)
+    return Instructions(table, values, offsets, arena, int(reach))
 
 
 @njit(cache=True, nogil=True)
 def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
-    total = 0  # until under a negation takes two instructions
+    total = 0  # an until under a negation takes two instructions
     longest = 0
     for b in range(count):
         longest = max(longest, offsets[b + 1] - offsets[b])
@@ -88,39 +90,35 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
             total += 2 if code[i, 0] == UNTIL else 1
     table = np.zeros((total, COLUMNS), np.int32)
     values = np.zeros(total)
-    rows = np.full(total, -1, np.int64)
     starts = np.zeros(count + 1, np.int64)
-    limits = np.zeros(3, np.int64)
+    arena = np.zeros(count, np.int64)
+    reach = 0
 
     size = np.empty(longest, np.int64)
-    weight = np.empty(longest, np.int64)  # slots needed (Sethi-Ullman number)
     known = np.empty(longest, np.int64)  # times at which the node has a value
     first = np.empty(longest, np.int64)  # times [first, last) are needed
     last = np.empty(longest, np.int64)
+    room = np.empty(longest, np.int64)  # rows needed to compute the node
     negative = np.empty(longest, np.bool_)
-    todo = np.empty((2 * longest + 2, 3), np.int64)  # node, slot, operands done
+    todo = np.empty((2 * longest + 2, 3), np.int64)  # node, place, whether its operands are done
 
     n_out = 0
     for b in range(count):
         base = offsets[b]
         n = offsets[b + 1] - base
-        # Upwards: sizes, slots, and how far each node is known.
+        # Upwards: sizes, and how far each node is known.
         for i in range(n):
             op, lo, hi = code[base + i, 0], code[base + i, 1], code[base + i, 2]
-            size[i], weight[i], known[i] = 1, 1, points
+            size[i], known[i] = 1, points
             if op <= FALSE:
                 continue
             right = i - 1
             size[i] += size[right]
-            weight[i], known[i] = weight[right], known[right]
+            known[i] = known[right]
             if op >= AND:
                 left = right - size[right]
                 size[i] += size[left]
                 known[i] = min(known[left], known[right])
-                heavy, light = max(weight[left], weight[right]), min(weight[left], weight[right])
-                weight[i] = heavy + 1 if heavy == light else heavy
-                if op == UNTIL:
-                    weight[i] = max(weight[i], 3)
             if strict:
                 if op == NEXT:
                     known[i] -= 1
@@ -156,80 +154,120 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
                     stop = (end if hi == UNBOUNDED else min(last[i] - 1 + min(hi, points), end)) + 1
                     first[right] = min(first[i] + min(lo, points), end)
                     last[left], last[right] = stop, stop
-        # Depth first, the heavier operand first: the order of execution.
+        # Upwards again: how much room each node needs.
+        for i in range(n):
+            op = code[base + i, 0]
+            room[i] = last[i] - first[i]
+            if op <= FALSE:
+                continue
+            right = i - 1
+            if op < AND:
+                room[i] = max(room[i], room[right])
+                continue
+            left = right - size[right]
+            begun, other = _order(op, left, right, code[base + left, 0], code[base + right, 0],
+                                  room, first, last)  # fmt: skip
+            if op <= IMPLIES and code[base + other, 0] <= LT:
+                room[i] = room[begun]
+                continue
+            held = max(last[begun] - first[begun], room[i])
+            room[i] = max(room[begun], held + room[other])
+            if op == UNTIL:
+                both = held + last[other] - first[other]
+                room[i] = max(room[i], both + last[right] - first[right])
+        # Depth first: the order of execution, and the places.
         depth = 1
         todo[0] = root, 0, 0
+        arena[b] = room[root]
         while depth > 0:
             depth -= 1
-            i, slot, done = todo[depth]
+            i, place, done = todo[depth]
             op, lo, hi = code[base + i, 0], code[base + i, 1], code[base + i, 2]
             length = last[i] - first[i]
+            right = i - 1
+            left, begun, other = right, right, right
+            held = length
+            joins_atom = False
+            if op >= AND:
+                left = right - size[right]
+                begun, other = _order(op, left, right, code[base + left, 0], code[base + right, 0],
+                                      room, first, last)  # fmt: skip
+                held = max(last[begun] - first[begun], length)
+                joins_atom = op <= IMPLIES and code[base + other, 0] <= LT
             if done == 0 and op > FALSE:
-                right = i - 1
-                todo[depth] = i, slot, 1
+                todo[depth] = i, place, 1
                 depth += 1
-                if op < AND:
-                    todo[depth] = right, slot, 0
+                if op >= AND and not joins_atom:
+                    todo[depth] = other, place + held, 0
                     depth += 1
-                else:
-                    left = right - size[right]
-                    swapped = weight[right] > weight[left]
-                    light, heavy = (left, right) if swapped else (right, left)
-                    todo[depth] = light, slot + 1, 0
-                    todo[depth + 1] = heavy, slot, 0
-                    depth += 2
+                todo[depth] = begun, place, 0
+                depth += 1
                 continue
-            limits[0] = max(limits[0], slot + 1)
-            limits[1] = max(limits[1], length)
             row = table[n_out]
-            row[TO], row[LENGTH] = slot, length
+            row[TO], row[LENGTH] = place, length
             flip = negative[i]
             if op <= LT:
-                if flip:
-                    op = LT if op == GE else LE if op == GT else GT if op == LE else GE
-                row[OP], row[FROM], row[OFFSET] = op, code[base + i, 3], first[i]
+                row[OP], row[FROM], row[OFFSET] = _negated(op, flip), code[base + i, 3], first[i]
                 values[n_out] = thresholds[base + i]
-                rows[n_out] = base + i
-                limits[2] = max(limits[2], last[i])
+                reach = max(reach, last[i])
             elif op <= FALSE:
                 row[OP] = CONSTANT
                 values[n_out] = np.inf if (op == TRUE) != flip else -np.inf
             elif op == NOT:
                 continue
             elif op == NEXT or op == ALWAYS or op == EVENTUALLY:
-                inputs = last[i - 1] - first[i - 1]
+                inputs = last[right] - first[right]
                 width = 1 if op == NEXT else points + 1 if hi == UNBOUNDED else hi - lo + 1
-                width = min(width, points + 1)
                 if width == 1 and inputs == length:
                     continue
                 row[OP] = WINDOW_MIN if (op == ALWAYS) != flip else WINDOW_MAX
-                row[INPUT], row[WIDTH] = inputs, width
-                limits[1] = max(limits[1], inputs)
+                row[INPUT], row[WIDTH] = inputs, min(width, points + 1)
+            elif joins_atom:
+                low = (op == AND) != flip
+                row[OP] = MINIMUM_ATOM if low else MAXIMUM_ATOM
+                row[FROM], row[OFFSET] = code[base + other, 3], first[other]
+                row[COMPARISON] = _negated(code[base + other, 0], negative[other])
+                values[n_out] = thresholds[base + other]
+                reach = max(reach, last[other])
+            elif op <= IMPLIES:
+                row[OP] = MINIMUM if (op == AND) != flip else MAXIMUM
+                row[FROM] = place + held
+            elif op == IFF:
+                row[OP], row[FROM] = EQUIVALENT, place + held
             else:
-                right = i - 1
-                left = right - size[right]
-                row[FROM] = slot + 1
-                limits[0] = max(limits[0], slot + 2)
-                if op == AND or op == OR:
-                    row[OP] = MINIMUM if (op == AND) != flip else MAXIMUM
-                elif op == IMPLIES:
-                    row[OP] = MINIMUM if flip else MAXIMUM
-                elif op == IFF:
-                    row[OP] = EQUIVALENT
-                else:
-                    if weight[right] > weight[left]:
-                        row[FROM] = slot
-                    row[OP], row[SCRATCH] = UNTIL_SCAN, slot + 2
-                    row[INPUT] = last[right] - first[right]
-                    row[OFFSET] = first[right] - first[left]
-                    row[WIDTH] = points + 1 if hi == UNBOUNDED else min(hi - lo + 1, points + 1)
-                    row[DELAY] = min(lo, points)
-                    limits[0] = max(limits[0], slot + 3)
-                    limits[1] = max(limits[1], last[left] - first[left])
-                    if flip:
-                        n_out += 1
-                        row = table[n_out]
-                        row[OP], row[TO], row[LENGTH] = NEGATE, slot, length
+                row[OP] = UNTIL_SCAN
+                row[LEFT] = place if begun == left else place + held
+                row[FROM] = place if begun == right else place + held
+                row[SCRATCH] = place + held + last[other] - first[other]
+                row[INPUT] = last[right] - first[right]
+                row[OFFSET] = first[right] - first[left]
+                row[WIDTH] = points + 1 if hi == UNBOUNDED else min(hi - lo + 1, points + 1)
+                row[DELAY] = min(lo, points)
+                if flip:
+                    n_out += 1
+                    row = table[n_out]
+                    row[OP], row[TO], row[LENGTH] = NEGATE, place, length
             n_out += 1
         starts[b + 1] = n_out
-    return table[:n_out].copy(), values[:n_out].copy(), rows[:n_out].copy(), starts, limits
+    return table[:n_out].copy(), values[:n_out].copy(), starts, arena, reach
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _negated(op, flip):  # type: ignore[no-untyped-def]
+    """The comparison, or its negation: >= and <, > and <=."""
+    if not flip:
+        return op
+    return LT if op == GE else LE if op == GT else GT if op == LE else GE
+
+
+@njit(cache=True, nogil=True)
+def _order(op, left, right, left_op, right_op, room, first, last):  # type: ignore[no-untyped-def]
+    """(the operand to compute first, the other one).
+
+    First the one that needs more room beyond its own result; an atom last, as it may need none.
+    """
+    if op <= IMPLIES and (left_op <= LT) != (right_op <= LT):
+        return (right, left) if left_op <= LT else (left, right)
+    left_more = room[left] - (last[left] - first[left])
+    right_more = room[right] - (last[right] - first[right])
+    return (right, left) if right_more > left_more else (left, right)

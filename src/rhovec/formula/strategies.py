@@ -1,0 +1,90 @@
+"""A Hypothesis strategy for formulae, for your own property tests (needs `pip install hypothesis`).
+
+>>> from hypothesis import given
+>>> from rhovec.formula.strategies import formulae
+>>> @given(formulae(variables=("speed", "rpm")))
+... def test_round_trip(phi):
+...     assert rv.parse(str(phi)) == phi
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import strategies as st
+
+from .core import (
+    ALWAYS,
+    AND,
+    EVENTUALLY,
+    FALSE,
+    GE,
+    GT,
+    IFF,
+    IMPLIES,
+    LE,
+    LT,
+    NEXT,
+    NOT,
+    OR,
+    TRUE,
+    UNBOUNDED,
+    UNTIL,
+    Formula,
+    canonical_channel,
+    compose,
+)
+
+
+def atoms(
+    variables: Sequence[str] = ("x_0", "x_1", "x_2"), *, linear: bool = False
+) -> st.SearchStrategy[Formula]:
+    """`variable comparison number`; with linear, also sums of variables with coefficients."""
+    number = st.floats(-1e6, 1e6).map(lambda v: v + 0.0)
+    names = st.sampled_from(list(variables))
+    channels = names.map(lambda name: ((name, 1.0),))
+    if linear:
+        coefficient = st.floats(0.125, 8) | st.floats(-8, -0.125)
+        terms = st.dictionaries(names, coefficient, min_size=1, max_size=3)
+        channels = channels | terms.map(lambda t: canonical_channel(t)[0])
+    comparison = st.sampled_from((GE, GT, LE, LT))
+    return st.builds(
+        lambda op, channel, threshold: Formula.from_rows([(op, 0, 0, channel, threshold)]),
+        comparison, channels, number,
+    )  # fmt: skip
+
+
+def formulae(
+    variables: Sequence[str] = ("x_0", "x_1", "x_2"),
+    *,
+    max_leaves: int = 10,
+    max_bound: int = 20,
+    constants: bool = True,
+    linear: bool = False,
+) -> st.SearchStrategy[Formula]:
+    """Any formula of the language with at most `max_leaves` atoms and time bounds to `max_bound`."""
+    leaves = atoms(variables, linear=linear)
+    if constants:
+        leaves = leaves | st.sampled_from((TRUE, FALSE)).map(compose)
+
+    def interval() -> st.SearchStrategy[tuple[int, int]]:
+        bounded = st.tuples(st.integers(0, max_bound), st.integers(0, max_bound)).map(
+            lambda pair: (min(pair), max(pair))
+        )
+        return bounded | st.integers(0, max_bound).map(lambda lo: (lo, UNBOUNDED))
+
+    def extend(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
+        return st.one_of(
+            st.builds(compose, st.sampled_from((NOT, NEXT)), inner),
+            st.builds(compose, st.sampled_from((AND, OR, IMPLIES, IFF)), inner, inner),
+            st.builds(
+                lambda op, a, window: compose(op, a, lo=window[0], hi=window[1]),
+                st.sampled_from((ALWAYS, EVENTUALLY)), inner, interval(),
+            ),
+            st.builds(
+                lambda a, b, window: compose(UNTIL, a, b, lo=window[0], hi=window[1]),
+                inner, inner, interval(),
+            ),
+        )  # fmt: skip
+
+    return st.recursive(leaves, extend, max_leaves=max_leaves)

@@ -1,0 +1,177 @@
+"""Formulae x signals -> numbers. One definition (docs/semantics.md), several engines:
+
+reference  the slow oracle; cpu  the exact engine on all cores; gpu  the same on CUDA;
+autograd  gradients in torch. `robustness` and `satisfaction` choose by what they are given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormulaError, HorizonError, RhovecError
+from ..formula.core import LT
+from ..formula.programs import FormulaLike, Programs, as_formulae
+from .inputs import Signals, as_signals
+
+__all__ = ["robustness", "satisfaction"]
+
+
+def robustness(
+    formulae: FormulaLike | Iterable[FormulaLike],
+    signals: Any,
+    *,
+    variables: Sequence[str] | None = None,
+    trace: bool = False,
+    end: str = "hold",
+    thresholds: Any = None,
+    temperature: float | None = None,
+) -> Any:
+    """How strongly signals satisfy formulae: (B, N) at time 0; with trace=True (B, N, P).
+
+    A single formula drops the first axis. signals is (N, V, P) with variables x_0, x_1, ... or
+    `variables`; or a dict name -> (N, P); or a list of (V, P_i), for which trace=True returns a list.
+    NumPy in, NumPy out; torch in, torch out, on the same device, with gradients.
+
+    end: "hold" extends a trace by its last sample; "strict" refuses a formula that looks past the
+        end, lets unbounded windows end with the trace, and gives NaN past the horizon in a trace.
+    thresholds: overrides the atoms' constants, all formulae's atoms in print order.
+    temperature: torch only; smooth minima and maxima (see autograd).
+    """
+    return _evaluate(formulae, signals, variables, trace, end, thresholds, temperature, False)
+
+
+def satisfaction(
+    formulae: FormulaLike | Iterable[FormulaLike],
+    signals: Any,
+    *,
+    variables: Sequence[str] | None = None,
+    trace: bool = False,
+    end: str = "hold",
+) -> Any:
+    """Whether signals satisfy formulae, by the Boolean semantics: bool (B, N), or (B, N, P).
+
+    Strict and non-strict comparisons differ here. Past the horizon of a strict trace it is False.
+    """
+    return _evaluate(formulae, signals, variables, trace, end, None, None, True)
+
+
+def _evaluate(
+    formulae: FormulaLike | Iterable[FormulaLike],
+    signals: Any,
+    variables: Sequence[str] | None,
+    trace: bool,
+    end: str,
+    thresholds: Any,
+    temperature: float | None,
+    boolean: bool,
+) -> Any:
+    if end not in ("hold", "strict"):
+        raise RhovecError(f'end must be "hold" or "strict", not {end!r}')
+    parsed, single = as_formulae(formulae)
+    programs = Programs.pack(parsed)
+    used = list(dict.fromkeys(name for channel in programs.channels for name, _ in channel))
+    given = as_signals(signals, variables, used)
+    if end == "strict":
+        horizon = max(f.horizon for f in parsed)
+        shortest = min(given.lengths or [given.values.shape[2]])
+        if horizon >= shortest:
+            at_fault = next(i for i, f in enumerate(parsed) if f.horizon == horizon)
+            raise HorizonError(
+                f"formula {at_fault} looks {horizon} steps ahead, but a trace has only {shortest} "
+                'points; give longer traces, or end="hold"'
+            )
+
+    def run(part: Signals) -> Any:
+        return _dispatch(programs, part, trace, end == "strict", thresholds, temperature, boolean)
+
+    if given.lengths is None or (end == "hold" and not trace):
+        out = run(given)
+    elif end == "hold":
+        whole = run(given)
+        out = [whole[:, i, :n] for i, n in enumerate(given.lengths)]
+    else:  # the end of each trace matters: one length at a time
+        each: list[Any] = [None] * len(given.lengths)
+        for length in sorted(set(given.lengths)):
+            members = [i for i, n in enumerate(given.lengths) if n == length]
+            part = run(Signals(given.values[members][:, :, :length], given.columns))
+            for k, i in enumerate(members):
+                each[i] = part[:, k]
+        out = each if trace else _stack_last(each)
+    if isinstance(out, list):
+        return [o[0] for o in out] if single else out
+    return out[0] if single else out
+
+
+def _dispatch(
+    programs: Programs,
+    signals: Signals,
+    trace: bool,
+    strict: bool,
+    thresholds: Any,
+    temperature: float | None,
+    boolean: bool,
+) -> Any:
+    values = signals.values
+    wants_torch = signals.is_torch and (
+        values.requires_grad or thresholds is not None or temperature is not None
+    )
+    if wants_torch and not boolean:
+        from . import autograd
+
+        return autograd.robustness(
+            programs, values, signals.columns, thresholds=thresholds, trace=trace, strict=strict,
+            temperature=temperature,
+        )  # fmt: skip
+    if temperature is not None:
+        raise RhovecError("temperature needs torch signals: pass torch.as_tensor(signals)")
+    if thresholds is not None:
+        programs = _override(programs, thresholds)
+    if signals.is_torch and values.is_cuda:
+        from . import gpu
+
+        out = gpu.evaluate(
+            programs, values.detach(), signals.columns, trace=trace, strict=strict, boolean=boolean
+        )
+        return out > 0 if boolean else out
+    from . import cpu
+
+    array = values.detach().numpy() if signals.is_torch else values
+    array = cpu.evaluate(
+        programs, np.ascontiguousarray(array), signals.columns,
+        trace=trace, strict=strict, boolean=boolean,
+    )  # fmt: skip
+    if boolean:
+        array = array > 0
+    if signals.is_torch:
+        import torch
+
+        return torch.from_numpy(array)
+    return array
+
+
+def _override(programs: Programs, thresholds: Any) -> Programs:
+    """The same programs with other constants, one for each atom in print order."""
+    atoms = programs.code[:, 0] <= LT
+    values = np.asarray(thresholds, np.float64)
+    if values.shape != (int(atoms.sum()),):
+        raise FormulaError(
+            f"thresholds must have shape ({int(atoms.sum())},), one number an atom in print order, "
+            f"not {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise FormulaError("thresholds must be finite")
+    replaced = programs.thresholds.copy()
+    replaced[atoms] = values
+    return dataclasses.replace(programs, thresholds=replaced)
+
+
+def _stack_last(parts: list[Any]) -> Any:
+    if isinstance(parts[0], np.ndarray):
+        return np.stack(parts, axis=-1)
+    import torch
+
+    return torch.stack(parts, dim=-1)

@@ -1,0 +1,281 @@
+"""The CPU engine: the contract in both precisions, its Boolean face, its inputs, and its mutants."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import rhovec as rv
+from rhovec.formula.core import EVENTUALLY, UNBOUNDED, UNTIL, Formula, Row, arity
+from rhovec.formula.programs import Programs
+from rhovec.robustness import reference
+from rhovec.robustness.lowering import lower
+
+from .contract import NAMES, EngineContract, oracle, random_signals, random_text
+
+
+class TestFloat32(EngineContract):
+    formulae = 2400
+
+    def evaluate(
+        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+    ) -> np.ndarray:
+        out = rv.robustness(formulae, signals, trace=trace, end=end)
+        assert out.dtype == self.dtype
+        return out
+
+
+class TestFloat64(TestFloat32):
+    dtype = np.float64
+    formulae = 600
+
+
+class TestSimplified(TestFloat32):
+    """The simplifier preserves robustness, so simplified formulae meet the same contract."""
+
+    formulae = 600
+
+    def evaluate(
+        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+    ) -> np.ndarray:
+        if end == "hold":
+            formulae = [rv.simplify(f) for f in formulae]
+        return rv.robustness(formulae, signals, trace=trace, end=end)
+
+
+# -- the contract can fail ---------------------------------------------------------------------
+
+
+def without_left_operands(phi: Formula) -> Formula:
+    """Every `a until b` becomes `eventually b`."""
+    stack: list[list[Row]] = []
+    for row in phi.rows():
+        operands = [stack.pop() for _ in range(arity(row[0]))][::-1]
+        if row[0] == UNTIL:
+            operands, row = operands[1:], (EVENTUALLY, *row[1:])
+        stack.append([*(r for rows in operands for r in rows), row])
+    return Formula.from_rows(stack[0])
+
+
+def half_open(phi: Formula) -> Formula:
+    """Every [a,b] loses its right end."""
+    rows = [(op, lo, hi - (hi > lo), channel, c) for op, lo, hi, channel, c in phi.rows()]
+    return Formula.from_rows(rows)
+
+
+def clipped_windows(length: int, lo: int, hi: int, end: str) -> list[range]:
+    """A window that starts past the end sees what is left of the trace, not the held sample."""
+    return [
+        range(t + lo if t + lo < length else t, length if hi == UNBOUNDED else min(t + hi + 1, length))
+        for t in range(length)
+    ]
+
+
+@pytest.mark.parametrize("change", [without_left_operands, half_open])
+@pytest.mark.parametrize("check", ["test_golden_traces", "test_equals_the_oracle_on_long_traces"])
+def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula], check: str) -> None:
+    class Mutant(EngineContract):
+        def evaluate(
+            self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        ) -> np.ndarray:
+            return rv.robustness([change(f) for f in formulae], signals, trace=trace, end=end)
+
+    with pytest.raises(AssertionError):
+        getattr(Mutant(), check)()
+
+
+@pytest.mark.parametrize("check", ["test_golden_traces", "test_windows_far_beyond_the_end"])
+def test_contract_finds_clipped_windows(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mutant(EngineContract):
+        def evaluate(
+            self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        ) -> np.ndarray:
+            with monkeypatch.context() as patch:
+                patch.setattr(reference, "_windows", clipped_windows)
+                traces = np.array([oracle(f, signals, end) for f in formulae])
+            return traces if trace else traces[:, :, 0]
+
+    with pytest.raises(AssertionError):
+        getattr(Mutant(), check)()
+
+
+# -- Boolean satisfaction ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["hold", "strict"])
+def test_satisfaction_equals_the_oracle(end: str) -> None:
+    rng = np.random.default_rng(7)
+    for points in (1, 4, 20, 50):
+        formulae = [rv.parse(random_text(rng, int(rng.integers(1, 6)))) for _ in range(150)]
+        formulae = [f for f in formulae if end == "hold" or f.horizon < points]
+        x = np.round(random_signals(rng, 4, points, np.float64), 1)  # so that x == c happens
+        formulae = [half_step(f) for f in formulae]
+        holds = rv.satisfaction(formulae, x, trace=True, end=end)
+        rho = rv.robustness(formulae, x, trace=True, end=end)
+        assert holds.dtype == bool
+        columns = {name: x[:, i] for i, name in enumerate(NAMES)}
+        for phi, got, value in zip(formulae, holds, rho, strict=True):
+            assert np.array_equal(got, reference.satisfaction_trace(phi, columns, end)), str(phi)
+            decided = np.isfinite(value) & (value != 0)
+            assert np.array_equal(got[decided], value[decided] > 0), str(phi)
+
+
+def half_step(phi: Formula) -> Formula:
+    """Thresholds rounded to one decimal, so that they meet rounded signals exactly."""
+    return Formula.from_rows([(*row[:4], round(row[4], 1)) for row in phi.rows()])
+
+
+def test_strict_and_non_strict_comparisons_differ_in_satisfaction_only() -> None:
+    x = np.zeros((1, 1, 3))
+    texts = ["x_0 >= 0", "x_0 > 0", "x_0 <= 0", "x_0 < 0", "not x_0 >= 0", "not x_0 > 0"]
+    assert rv.satisfaction(texts, x)[:, 0].tolist() == [True, False, True, False, False, True]
+    assert (rv.robustness(texts, x) == 0).all()
+
+
+# -- what goes in and out --------------------------------------------------------------------------
+
+
+def test_shapes_and_kinds() -> None:
+    x = random_signals(np.random.default_rng(8), 5, 9, np.float32)
+    assert rv.robustness("x_0 > 0", x).shape == (5,)
+    assert rv.robustness(["x_0 > 0"], x).shape == (1, 5)
+    assert rv.robustness(rv.parse("x_0 > 0"), x, trace=True).shape == (5, 9)
+    assert rv.robustness(["x_0 > 0", "x_1 > 0"], x, trace=True).shape == (2, 5, 9)
+    assert rv.robustness("x_0 > 0", x.astype(np.int64)).dtype == np.float64
+    assert rv.robustness("x_0 > 0", x.astype(np.float16)).dtype == np.float32
+    assert rv.robustness("x_0 > 0", x.tolist()).dtype == np.float64
+    assert np.array_equal(rv.robustness("x_0 > 0", x[:, ::-1]), rv.robustness("x_2 > 0", x))
+
+
+def test_named_variables_dicts_and_linear_channels() -> None:
+    x = random_signals(np.random.default_rng(9), 5, 9, np.float64)
+    named = rv.robustness("always speed - 2 * rpm >= 0.5", x, variables=["speed", "rpm", "gear"])
+    assert np.array_equal(named, (x[:, 0] - 2 * x[:, 1] - 0.5).min(-1))
+    columns = {"rpm": x[:, 1], "speed": x[:, 0], "unused": "not even numbers"}
+    assert np.array_equal(rv.robustness("always speed - 2 * rpm >= 0.5", columns), named)
+
+
+@pytest.mark.parametrize("end", ["hold", "strict"])
+def test_traces_of_different_lengths(end: str) -> None:
+    rng = np.random.default_rng(10)
+    traces = [rng.normal(size=(3, n)) for n in (30, 7, 18, 7)]
+    texts = ["always[0,4] x_0 > 0", "x_0 > 0 until x_1 > 0", "eventually[2,inf] x_2 > 1"]
+    start = rv.robustness(texts, traces, end=end)
+    whole = rv.robustness(texts, traces, end=end, trace=True)
+    for i, x in enumerate(traces):
+        assert np.array_equal(start[:, i], rv.robustness(texts, x[None], end=end)[:, 0])
+        expected = rv.robustness(texts, x[None], end=end, trace=True)[:, 0]
+        assert np.array_equal(whole[i], expected, equal_nan=True)
+    assert rv.robustness(texts[0], traces, trace=True)[1].shape == (7,)
+
+
+def test_thresholds_override_constants_in_print_order() -> None:
+    x = random_signals(np.random.default_rng(11), 4, 12, np.float64)
+    other = rv.robustness(
+        ["x_0 > 9 until[1,3] x_1 < 9", "x_2 >= 9"], x, thresholds=[0.25, -0.5, 2]
+    )
+    assert np.array_equal(other, rv.robustness(["x_0 > 0.25 until[1,3] x_1 < -0.5", "x_2 >= 2"], x))
+
+
+def test_torch_in_torch_out() -> None:
+    torch = pytest.importorskip("torch")
+    x = random_signals(np.random.default_rng(12), 4, 12, np.float32)
+    out = rv.robustness(["x_0 > 0", "x_1 > 0"], torch.from_numpy(x), trace=True)
+    assert isinstance(out, torch.Tensor)
+    assert np.array_equal(out.numpy(), rv.robustness(["x_0 > 0", "x_1 > 0"], x, trace=True))
+    assert rv.satisfaction("x_0 > 0", torch.from_numpy(x)).dtype == torch.bool
+
+
+GOOD = np.zeros((2, 3, 10))
+NAN, INF = GOOD.copy(), GOOD.copy()
+NAN[1, 2, 3] = np.nan
+INF[0, 0, 9] = -np.inf
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "formulae", "signals", "options"),
+    [
+        (rv.errors.SignalError, "x_2 of signal 1 is nan at point 3", "x_0 > 0", NAN, {}),
+        (rv.errors.SignalError, "x_0 of signal 0 is -inf at point 9", "x_0 > 0", INF, {}),
+        (rv.errors.SignalError, "uses x_3, but the signals have x_0, x_1, x_2", "x_3 > 0", GOOD, {}),
+        (rv.errors.SignalError, "uses speed", "speed > 0", {"rpm": GOOD[0]}, {}),
+        (rv.errors.SignalError, r"shape \(signals, variables, points\), not \(3, 10\)", "x_0 > 0", GOOD[0], {}),
+        (rv.errors.SignalError, "empty", "x_0 > 0", GOOD[:0], {}),
+        (rv.errors.SignalError, "empty", "x_0 > 0", GOOD[:, :, :0], {}),
+        (rv.errors.SignalError, "the list is empty", "x_0 > 0", [], {}),
+        (rv.errors.SignalError, "the dict is empty", "x_0 > 0", {}, {}),
+        (rv.errors.SignalError, "real numbers", "x_0 > 0", np.full((1, 1, 1), "a"), {}),
+        (rv.errors.SignalError, "real numbers", "x_0 > 0", GOOD.astype(complex), {}),
+        (rv.errors.SignalError, "names 2", "x_0 > 0", GOOD, {"variables": ["x_0", "x_1"]}),
+        (rv.errors.SignalError, "twice", "x_0 > 0", GOOD, {"variables": ["x_0", "x_0", "y"]}),
+        (rv.errors.SignalError, "has shape", "x_0 > x_1", {"x_0": GOOD[0], "x_1": GOOD[0, :1]}, {}),
+        (rv.errors.SignalError, "signal 1 of the list", "x_0 > 0", [GOOD[0], GOOD[0, :2]], {}),
+        (rv.errors.FormulaError, "the list is empty", [], GOOD, {}),
+        (rv.errors.FormulaError, "item 1 is a int", ["x_0 > 0", 3], GOOD, {}),
+        (rv.errors.FormulaError, r"shape \(1,\)", "x_0 > 0", GOOD, {"thresholds": [1, 2]}),
+        (rv.errors.FormulaError, "finite", "x_0 > 0", GOOD, {"thresholds": [np.nan]}),
+        (rv.errors.HorizonError, "looks 10 steps ahead", "F[0,10] x_0 > 0", GOOD, {"end": "strict"}),
+        (rv.errors.RhovecError, '"hold" or "strict"', "x_0 > 0", GOOD, {"end": "clip"}),
+        (rv.errors.RhovecError, "torch", "x_0 > 0", GOOD, {"temperature": 0.1}),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_named(error, message, formulae, signals, options) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(error, match=message):
+        rv.robustness(formulae, signals, **options)
+
+
+# -- size ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opening", ["not ", "always[0,1] ", "x_0 > 1 and not ", "x_1 < 2 until[1,2] "])
+def test_a_hundred_thousand_levels(opening: str) -> None:
+    levels = 100_000
+    text = "".join(f"{opening}( " for _ in range(levels)) + "x_0 > 0" + " )" * levels
+    phi = rv.parse(text)
+    again = rv.parse(str(phi))
+    assert phi == again
+    assert hash(phi) == hash(again)
+    assert phi.depth >= levels
+    x = np.array([[[0.5, 1.5, -1.0, 3.0], [1.0, 5.0, 0.0, 0.5]]])
+    simple = rv.simplify(phi)
+    assert rv.robustness(phi, x) == rv.robustness(simple, x)
+    assert np.array_equal(rv.satisfaction(phi, x), rv.robustness(phi, x) > 0)
+
+
+def test_balanced_formulae_need_little_room() -> None:
+    """The arena grows with the logarithm of the size, whichever side is the deeper one."""
+    text = "x_0 > 0"
+    for i in range(10):
+        text = f"( {text} <-> {text} )" if i % 2 else f"( always[0,1] {text} or {text} )"
+    (rows,) = lower(Programs.pack([rv.parse(text)]), 4, trace=True, strict=False).arena
+    assert rows <= 4 * 14
+    chain = "x_0 > 0" + " and ( x_1 > 0" * 5000 + " )" * 5000
+    (rows,) = lower(Programs.pack([rv.parse(chain)]), 4, trace=True, strict=False).arena
+    assert rows <= 8
+
+
+def test_time_zero_reads_only_the_prefix_it_needs() -> None:
+    code = lower(Programs.pack([rv.parse("F[2,5] G[1,3] x_0 > 0")]), 1000, trace=False, strict=False)
+    assert code.reach == 9
+    assert int(code.arena[0]) <= 7
+
+
+def test_memory_beyond_the_output_does_not_grow() -> None:
+    """Eight times the formulae and signals: the peak grows by little more than the output."""
+    script = """
+import resource, sys
+import numpy as np, rhovec as rv
+rv.robustness(rv.random_formulae(8, 0), np.zeros((8, 3, 300), np.float32))
+small = rv.robustness(rv.random_formulae(50, 0), np.zeros((500, 3, 300), np.float32))
+formulae, x = rv.random_formulae(400, 0), np.zeros((4000, 3, 300), np.float32)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+out = rv.robustness(formulae, x)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, out.nbytes // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    growth, output = map(int, done.stdout.split())
+    assert growth <= output + 40_000  # KiB; a B x N x P tensor would take 1.9 GB

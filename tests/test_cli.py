@@ -1,0 +1,336 @@
+"""The command line: formulae in by three ways, tables, CSV, JSON and arrays out, mistakes named."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhovec
+from rhovec.cli import app, demo_systems, parse_formulae, read_formulae, show_table
+from rhovec.formula.sample import random_formulae
+from rhovec.robustness import robustness, satisfaction
+
+runner = CliRunner()
+SOURCE = str(Path(rhovec.__file__).parents[1])
+
+
+def run(*arguments: object, stdin: str | bytes | None = None) -> str:
+    result = runner.invoke(app, [str(a) for a in arguments], input=stdin)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*arguments: object, stdin: str | bytes | None = None) -> str:
+    """The one line on stderr of a command that ends with exit code 2."""
+    result = runner.invoke(app, [str(a) for a in arguments], input=stdin)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("rhovec: ")
+    return line.removeprefix("rhovec: ")
+
+
+def command(*arguments: str, **options) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    return subprocess.Popen(
+        [sys.executable, "-m", "rhovec.cli", *arguments],
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Path:
+    """Two traces of different lengths, sampled every 0.5 s."""
+    file = tmp_path / "drive.csv"
+    file.write_text(
+        "trace,time,speed,gear\na,0,10,1\na,0.5,20,2\na,1,40,3\na,1.5,30,3\nb,0,5,1\nb,0.5,6,1\n"
+    )
+    return file
+
+
+# -- formulae in -------------------------------------------------------------------------------
+
+
+def test_formulae_come_by_argument_file_and_stdin(tmp_path: Path) -> None:
+    file = tmp_path / "r.stl"
+    file.write_bytes(b"\xef\xbb\xbf# requirements\r\n\r\n  x_0 > 1\r\n\t# no\r\nx_1 < 2")
+    assert [line.text for line in read_formulae(None, [str(file)])] == ["  x_0 > 1", "x_1 < 2"]
+    both = read_formulae(["true"], [str(file)])
+    assert [line.place for line in both] == ["formula 1", f"{file}, line 3", f"{file}, line 5"]
+    by_file = run("parse", "-F", file, "--json")
+    assert by_file == run("parse", "x_0 > 1", "x_1 < 2", "--json")
+    assert by_file == run("parse", "--json", stdin="x_0 > 1\nx_1 < 2\n")
+    assert by_file == run("parse", "-F", "-", "--json", stdin="x_0 > 1\n\n# x\nx_1 < 2")
+
+
+def test_mistakes_in_formulae_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "r.stl"
+    file.write_text("x_0 > 1\n\n  G[0,1 x_0 > 1\n")
+    assert refused("parse", "-F", file) == (
+        f"{file}, line 3, column 9: expected ']' after the right bound, found 'x_0'"
+    )
+    assert refused("parse", stdin="x_0 >\n").startswith("stdin, line 1, column 6: expected")
+    assert refused("parse", "true", "x_0").startswith("formula 2, column 1: expected a formula")
+    assert refused("parse", "true and\n x >").startswith("formula 1, line 2, column 5: expected")
+    assert "whole number of steps" in refused("parse", "G[0,0.5] x > 0")
+    assert "need a tolerance" in refused("parse", "x == 0")
+    assert "stdin: there is no formula" in refused("parse", stdin="# nothing\n")
+    assert "there is no formula" in refused("parse", "-F", os.devnull)
+    assert "No such file" in refused("parse", "-F", tmp_path / "missing")
+    assert "directory" in refused("parse", "-F", tmp_path)
+    assert "line 2: no UTF-8 text" in refused("parse", stdin=b"true\n\xff\xff")
+    with pytest.raises(ValueError, match="formula 1, column 1"):
+        parse_formulae(read_formulae(["and"], None))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["parse", "--dt", "abc", "true"], "--dt"),
+        (["parse", "--dt", "0", "true"], "dt must be a positive number"),
+        (["parse", "--rounding", "sideways", "true"], "--rounding"),
+        (["parse", "--nonsense"], "--nonsense (see rhovec parse --help)"),
+        (["prase", "true"], "Did you mean 'parse'?"),
+        (["robustness", "true"], "no traces given"),
+        (["robustness", "true", "--traces", "missing.csv"], "missing.csv: no such file"),
+    ],
+)
+def test_mistakes_in_options_are_named(arguments: list[str], message: str) -> None:
+    assert message in refused(*arguments)
+
+
+# -- parse -------------------------------------------------------------------------------------
+
+
+def test_parse_shows_the_formula() -> None:
+    text = run("parse", "G[0,1](speed > 3 & abs(gear - 2) <= 0.5)", "--dt", "0.1")
+    lines = dict(line.split(maxsplit=1) for line in text.splitlines() if line[:1].strip())
+    assert lines["formula"].startswith("always[0,10] ( ( speed > 3 and ")
+    assert "always[0,1] ( ( speed" in lines["in"]
+    assert lines["horizon"] == "10 steps (1 s)" and lines["depth"] == "3" and lines["size"] == "6"
+    assert lines["variables"] == "gear, speed"
+    assert lines["tree"] == "always[0,10]"
+    assert "└─ and" in text and "├─ speed > 3" in text
+
+
+def test_parse_json_reads_back() -> None:
+    formulae = random_formulae(20, seed=0)
+    text = "\n".join(str(phi) for phi in formulae)
+    found = [json.loads(line) for line in run("parse", "--json", stdin=text).splitlines()]
+    assert [rhovec.parse(f["formula"]) for f in found] == formulae
+    for phi, facts in zip(formulae, found, strict=True):
+        assert facts["horizon"] == phi.horizon and facts["depth"] == phi.depth
+        assert facts["size"] == phi.size and tuple(facts["variables"]) == phi.variables
+        assert rhovec.parse(facts["simplified"]).size <= phi.size
+    (facts,) = map(json.loads, run("parse", "--json", "--dt", 2, "X gear == 3", "--discrete",
+                                   "mode, gear").splitlines())  # fmt: skip
+    assert facts["in_seconds"] == facts["formula"] == "next ( ( gear >= 2.5 and gear <= 3.5 ) )"
+
+
+def test_parse_options_reach_the_parser() -> None:
+    assert "always[0,2]" in run("parse", "G[0,1.9] x > 0", "--dt", 1, "--rounding", "nearest")
+    assert "x >= 2.75" in run("parse", "x == 3", "--tolerance", 0.25)
+
+
+def test_parse_takes_a_hundred_thousand_levels() -> None:
+    text = run("parse", stdin="next " * 100_000 + "x_0 > 0")
+    assert "depth       100000" in text and "not drawn" in text
+    assert len(text) < 10_000_000
+
+
+# -- robustness --------------------------------------------------------------------------------
+
+
+REQUIREMENTS = ["always[0,1] speed < 50", "eventually (gear == 3)", "next speed > 5.5"]
+OPTIONS = ["--dt", "auto", "--discrete", "gear"]
+
+
+def values_by_hand() -> tuple[np.ndarray, np.ndarray]:
+    formulae = [rhovec.parse(text, dt=0.5, discrete=["gear"]) for text in REQUIREMENTS]
+    signals = [np.array([[10, 20, 40, 30], [1, 2, 3, 3]]), np.array([[5, 6], [1, 1]])]
+    names = ["speed", "gear"]
+    return (
+        robustness(formulae, signals, variables=names),
+        satisfaction(formulae, signals, variables=names),
+    )
+
+
+def test_robustness_as_csv_json_and_array(drive: Path, tmp_path: Path) -> None:
+    rho, holds = values_by_hand()
+    base = ["robustness", *REQUIREMENTS, "--traces", drive, *OPTIONS]
+    text = run(*base)
+    rows = list(csv.DictReader(text.splitlines()))
+    assert list(rows[0]) == ["formula", "trace", "robustness"]
+    assert [row["formula"] for row in rows] == [r for r in REQUIREMENTS for _ in "ab"]
+    assert [row["trace"] for row in rows] == ["a", "b"] * 3
+    assert [float(row["robustness"]) for row in rows] == rho.ravel().tolist()
+    records = [json.loads(line) for line in run(*base, "--json").splitlines()]
+    assert [r["robustness"] for r in records] == rho.ravel().tolist()
+    satisfied = list(csv.DictReader(run(*base, "--satisfaction").splitlines()))
+    assert [row["satisfied"] == "true" for row in satisfied] == holds.ravel().tolist()
+
+    for suffix in ("csv", "json", "jsonl", "npy"):
+        assert run(*base, "-o", tmp_path / f"out.{suffix}") == ""
+    assert (tmp_path / "out.csv").read_text() == text
+    assert json.loads((tmp_path / "out.json").read_text()) == records
+    assert (tmp_path / "out.jsonl").read_text() == run(*base, "--json")
+    assert np.array_equal(np.load(tmp_path / "out.npy"), rho)
+    assert sorted(f.name for f in tmp_path.iterdir()) == [
+        "drive.csv", "out.csv", "out.json", "out.jsonl", "out.npy",
+    ]  # fmt: skip
+
+
+def test_robustness_at_every_step(drive: Path, tmp_path: Path) -> None:
+    base = ["robustness", "eventually[0,1] speed > 15", "-t", drive, "--trace"]
+    rows = list(csv.reader(run(*base).splitlines()))
+    assert rows[0] == ["formula", "trace", "step", "robustness"]
+    assert [(t, s, float(v)) for _, t, s, v in rows[1:]] == [
+        ("a", "0", 5), ("a", "1", 25), ("a", "2", 25), ("a", "3", 15), ("b", "0", -9),
+        ("b", "1", -9),
+    ]  # fmt: skip
+    strict = [json.loads(r) for r in run(*base, "--end", "strict", "--json").splitlines()]
+    assert [r["robustness"] for r in strict] == [[5, 25, 25, None], [-9, None]]
+    assert "differ in length" in refused(*base, "-o", tmp_path / "x.npy")
+    x = np.random.default_rng(0).normal(size=(3, 2, 7))
+    np.save(tmp_path / "x.npy", x)
+    out = tmp_path / "y.npy"
+    run("robustness", "F[0,2] a > 0", "true", "-t", tmp_path / "x.npy", "--variables", "b,a",
+        "--trace", "-o", out)  # fmt: skip
+    expected = robustness(["F[0,2] x_1 > 0", "true"], x, trace=True)
+    assert np.array_equal(np.load(out), expected)
+
+
+def test_robustness_of_constants_is_json(drive: Path) -> None:
+    text = run("robustness", "true", "not true", "-t", drive, "--json")
+    assert [json.loads(line)["robustness"] for line in text.splitlines()] == [
+        "inf", "inf", "-inf", "-inf",
+    ]  # fmt: skip
+
+
+def test_mistakes_about_traces_are_named(drive: Path, tmp_path: Path) -> None:
+    base = ["robustness", "always[0,9] speed < 50", "-t", drive]
+    assert "looks 9 steps ahead" in refused(*base, "--end", "strict")
+    assert "rpm" in refused("robustness", "rpm < 1", "-t", drive)
+    assert "must end in .csv, .json, .jsonl, .npy" in refused(*base, "-o", tmp_path / "a.txt")
+    assert "cannot be written" in refused(*base, "-o", tmp_path / "no" / "a.csv")
+    assert "cannot be written" in refused(*base, "-o", drive / "a.csv")
+    drive.write_text("time,speed\n0,1\n1,x\n")
+    assert refused(*base) == f"{drive}, line 3, column 'speed': 'x' is not a number"
+    drive.write_text("speed\n0\n")
+    assert "--dt auto needs a time column" in refused(*base, "--dt", "auto")
+    assert "dt must be a positive number of seconds, not 'x'" in refused(*base, "--dt", "x")
+
+
+def test_a_failed_write_leaves_the_old_file(drive: Path, tmp_path: Path, monkeypatch) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text("old")
+
+    def interrupted(records, stream) -> None:
+        stream.write("half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rhovec.cli.write_csv", interrupted)
+    result = runner.invoke(app, ["robustness", "true", "-t", str(drive), "-o", str(out)])
+    assert result.exit_code == 130
+    assert out.read_text() == "old"
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["drive.csv", "out.csv"]
+
+
+def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
+    formula = "always[0,10] x < 1"
+    show_table(
+        {"formula": formula, "trace": t, "robustness": v} for t, v in [("a", 2.5), ("b", -1.0)]
+    )
+    text = capsys.readouterr().out
+    assert text.count(formula) == 1 and "2.5" in text and "-1" in text and "robustness" in text
+    show_table([{"formula": formula, "trace": "a", "satisfied": [True, False]}])
+    text = capsys.readouterr().out
+    assert "step" in text and "true" in text and "false" in text
+
+
+# -- demo, help, and real processes ------------------------------------------------------------
+
+
+def test_demo_has_a_good_trace_and_violations_everywhere() -> None:
+    for system in demo_systems():
+        lines = read_formulae(list(system.requirements.values()), None)
+        formulae = parse_formulae(lines, system.discrete, dt=system.dt)
+        names = list(next(iter(system.traces.values())))
+        signals = {name: [trace[name] for trace in system.traces.values()] for name in names}
+        holds = satisfaction(formulae, signals)
+        assert holds[:, 0].all(), system.title
+        assert not holds[:, 1:].all(axis=0).any(), system.title
+        assert np.array_equal(holds, robustness(formulae, signals) > 0)
+
+
+def test_demo_fits_eighty_columns() -> None:
+    text = run("demo")
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.count("✗") > 5 and text.count("✓") > 10
+
+
+def test_help_and_version() -> None:
+    assert "robustness" in run() and run().strip() == run("--help").strip()
+    assert "--rounding" in run("parse", "-h")
+    assert run("--version") == f"rhovec {rhovec.__version__}\n"
+
+
+def test_help_is_light() -> None:
+    code = (
+        "import sys; from rhovec.cli import app\n"
+        "try: app(['robustness', '--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('numba', 'torch', 'pyarrow') if m in sys.modules], file=sys.stderr)"
+    )
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
+    assert result.stderr.decode().strip() == "[]"
+
+
+def test_a_mistake_in_a_real_process() -> None:
+    process = command("parse", stdin=subprocess.PIPE)
+    out, err = process.communicate(b"x_0 > 1\nx_0 >> 1\n")
+    assert (process.returncode, out) == (2, b"")
+    assert (
+        err == b"rhovec: stdin, line 2, column 6: expected a formula or an expression, found '>'\n"
+    )
+
+
+def test_commands_pipe_and_a_closed_pipe_is_quiet() -> None:
+    process = command("parse", "--json", stdin=subprocess.PIPE)
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write(b"always[0,10] x_0 > 1\n" * 3000)
+    process.stdin.close()
+    assert json.loads(process.stdout.readline())["horizon"] == 10
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_control_c(tmp_path: Path) -> None:
+    fifo = tmp_path / "formulae"
+    os.mkfifo(fifo)
+    process = command("parse", "-F", str(fifo))
+    with fifo.open("wb"):  # which waits until the command has opened it for reading
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def test_ascii_output_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = command("parse", "not größe > 1")
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b"\\xf6" in out
