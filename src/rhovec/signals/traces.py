@@ -1,4 +1,4 @@
-"""Signals: traces of the user's own, read from CSV, TSV, .npy and parquet files.
+"""Traces of the user's own, read from CSV, TSV, .npy and parquet files.
 
 Tables are converted a whole column at a time; only when that fails is the file read again, cell by
 cell, to name the line and the column that are wrong.
@@ -18,8 +18,8 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from .errors import MissingDependencyError, SignalError
-from .formula.core import natural_key
+from ..errors import MissingDependencyError, SignalError
+from ..formula.core import natural_key
 
 ID_COLUMNS = ("trace", "id", "trace_id")
 TIME_COLUMNS = ("time", "t")

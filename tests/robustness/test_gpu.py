@@ -1,0 +1,174 @@
+"""The GPU engine. Without a GPU its source is compiled by a C++ compiler and its threads run on the
+host one after the other (they share nothing, so that is what the device computes); with one, the same
+contract runs on the card: pytest -m gpu."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rhovec as rv
+from rhovec.formula.core import Formula
+from rhovec.formula.programs import Programs
+from rhovec.robustness import cpu, lowering
+
+from .contract import EngineContract, random_signals, random_text
+
+torch = pytest.importorskip("torch")
+from rhovec.robustness import gpu  # noqa: E402
+
+HERE = Path(__file__).parent
+SIGNATURE = (
+    "const int* table, const REAL* values, const int* offsets, const int* members, int n_members, "
+    "const REAL* block, int n_tiles, int n_channels, int reach, REAL* out, int n_signals, "
+    "int first_signal, int points, REAL* device_arena, int arena_rows, int in_shared, int boolean"
+)
+LAUNCH = """
+extern "C" void launch_REAL(int blocks, int threads, SIGNATURE) {
+  gridDim.x = blocks; blockDim.x = threads;
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x)
+      evaluate<REAL>(ARGUMENTS);
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler on this machine")
+    folder = tmp_path_factory.mktemp("ops")
+    arguments = ", ".join(re.findall(r"\w+(?=,|$)", SIGNATURE))
+    launches = "".join(
+        LAUNCH.replace("SIGNATURE", SIGNATURE).replace("ARGUMENTS", arguments).replace("REAL", real)
+        for real in ("float", "double")
+    )
+    source = folder / "host.cpp"
+    source.write_text(f'#include "{HERE}/host_cuda.h"\n#include "{gpu._SOURCE}"\n{launches}')
+    command = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
+               "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", str(folder / "ops.so")]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    return ctypes.CDLL(str(folder / "ops.so"))
+
+
+@pytest.fixture
+def on_host(host_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gpu.evaluate on CPU tensors: only the launch itself is replaced."""
+
+    def kernel(device: int, real: torch.dtype) -> Any:
+        launch = getattr(host_library, "launch_float" if real == torch.float32 else "launch_double")
+
+        def call(grid: Any, block: Any, args: list[Any], shared_mem: int) -> None:
+            assert shared_mem <= 1 << 22
+            plain = [ctypes.c_void_p(a.data_ptr()) if torch.is_tensor(a) else a for a in args]
+            launch(grid[0], block[0], *plain)
+
+        return call
+
+    monkeypatch.setattr(gpu, "_kernel", kernel)
+    monkeypatch.setattr(gpu.torch.cuda, "device", lambda _: contextlib.nullcontext())
+
+
+@pytest.mark.usefixtures("on_host")
+class TestOnHost(EngineContract):
+    formulae = 1000
+
+    def evaluate(
+        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+    ) -> np.ndarray:
+        columns = {f"x_{i}": i for i in range(signals.shape[1])}
+        out = gpu.evaluate(
+            Programs.pack(formulae), torch.from_numpy(signals), columns,
+            trace=trace, strict=end == "strict",
+        )  # fmt: skip
+        return out.numpy()
+
+    def test_device_memory_instead_of_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gpu, "CLASSES", (2,))
+        monkeypatch.setattr(gpu, "ARENA_BYTES", 1 << 16)  # so that warps take several tasks in turn
+        self.test_equals_the_oracle("hold")
+        self.test_a_batch_is_its_members()
+
+    def test_slices_of_signals(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(gpu, "SLICE_BYTES", 1)
+        self.test_a_batch_is_its_members()
+
+    def test_satisfaction_equals_the_cpu(self) -> None:
+        rng = np.random.default_rng(0)
+        programs = Programs.pack([rv.parse(random_text(rng, 4)) for _ in range(200)])
+        x = np.round(random_signals(rng, 40, 25, self.dtype), 1)
+        columns = {f"x_{i}": i for i in range(3)}
+        want = cpu.evaluate(programs, x, columns, trace=True, boolean=True)
+        got = gpu.evaluate(programs, torch.from_numpy(x), columns, trace=True, boolean=True)
+        assert np.array_equal(got.numpy(), want)
+
+
+class TestOnHostFloat64(TestOnHost):
+    dtype = np.float64
+    formulae = 200
+
+
+def test_source_and_lowering_agree_on_numbers() -> None:
+    """The enums of ops.cu are the constants of lowering.py."""
+    instructions, columns = re.findall(r"enum \{([^}]*)\}", gpu._SOURCE.read_text())
+    for names in (instructions, columns):
+        for value, name in enumerate(re.findall(r"\w+", names)):
+            if name not in ("UNUSED",):
+                assert getattr(lowering, name) == value, name
+
+
+def test_classes_cover_every_formula_once() -> None:
+    arena = np.array([1, 16, 17, 384, 385, 5000])
+    classes = gpu.memory_classes(arena, 4)
+    assert sorted(np.concatenate([m for _, m in classes]).tolist()) == list(range(6))
+    assert all(rows >= arena[members].max() for rows, members in classes)
+
+
+def test_without_cuda_the_error_says_what_to_install() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    with pytest.raises(rv.errors.MissingDependencyError, match="CUDA"):
+        gpu.evaluate(Programs.pack([rv.parse("x_0 > 0")]), torch.zeros(1, 1, 1), {"x_0": 0})
+
+
+@pytest.mark.gpu
+class TestOnCard(EngineContract):
+    formulae = 2400
+
+    def evaluate(
+        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+    ) -> np.ndarray:
+        x = torch.from_numpy(signals).cuda()
+        out = rv.robustness(formulae, x, trace=trace, end=end)
+        assert out.is_cuda
+        return out.cpu().numpy()
+
+    @pytest.mark.parametrize("points", [1, 2, 7, 31, 100, 128, 333, 1000, 2500, 4096])
+    def test_equals_the_cpu_engine(self, points: int) -> None:
+        """Ten lengths, a thousand formulae each; == on plain channels, as both do the same arithmetic."""
+        rng = np.random.default_rng(points)
+        formulae = rv.random_formulae(700, seed=points)
+        formulae += [rv.parse(random_text(rng, int(rng.integers(1, 6)))) for _ in range(300)]
+        x = random_signals(rng, 70, points, self.dtype)
+        got = rv.robustness(formulae, torch.from_numpy(x).cuda()).cpu().numpy()
+        assert np.array_equal(got, rv.robustness(formulae, x))
+        few = formulae[::50]
+        whole = rv.robustness(few, torch.from_numpy(x[:3]).cuda(), trace=True).cpu().numpy()
+        assert np.array_equal(whole, rv.robustness(few, x[:3], trace=True))
+        holds = rv.satisfaction(formulae, torch.from_numpy(x).cuda()).cpu().numpy()
+        assert np.array_equal(holds, rv.satisfaction(formulae, x))
+
+
+@pytest.mark.gpu
+class TestOnCardFloat64(TestOnCard):
+    dtype = np.float64
+    formulae = 400
