@@ -80,12 +80,12 @@ def kernels_alone(programs: Programs, n: int, points: int) -> list[dict[str, Any
     times: list[dict[str, Any]] = []
     launch = gpu._launch
 
-    def timed(kernel: Any, rows: int, members: int, *rest: Any) -> None:
+    def timed(kernel: Any, group: gpu.MemoryClass, *rest: Any) -> None:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        launch(kernel, rows, members, *rest)
+        launch(kernel, group, *rest)
         end.record()
-        times.append({"rows": rows, "formulae": members, "events": (start, end)})
+        times.append({"group": group, "events": (start, end)})
 
     gpu.evaluate(programs, x, COLUMNS)
     gpu._launch = timed
@@ -94,8 +94,11 @@ def kernels_alone(programs: Programs, n: int, points: int) -> list[dict[str, Any
         torch.cuda.synchronize()
     finally:
         gpu._launch = launch
-    return [
-        {"rows": t["rows"], "formulae": t["formulae"], "ms": t["events"][0].elapsed_time(t["events"][1])}
+    return [  # fmt: skip
+        {
+            "signals": t["group"].signals, "rows": t["group"].rows, "in_shared": t["group"].in_shared,
+            "formulae": len(t["group"].members), "ms": t["events"][0].elapsed_time(t["events"][1]),
+        }
         for t in times
     ]
 

@@ -1,6 +1,5 @@
-"""The GPU engine. Without a GPU its source is compiled by a C++ compiler and its threads run on the
-host one after the other (they share nothing, so that is what the device computes); with one, the same
-contract runs on the card: pytest -m gpu."""
+"""The GPU engine. Without a GPU its source is compiled by a C++ compiler and its warps run
+on the host, lane by lane; with one, the same contract runs on the card: pytest -m gpu."""
 
 from __future__ import annotations
 
@@ -26,17 +25,12 @@ torch = pytest.importorskip("torch")
 from rhovec.robustness import gpu  # noqa: E402
 
 HERE = Path(__file__).parent
-SIGNATURE = (
-    "const int* table, const REAL* values, const int* offsets, const int* members, int n_members, "
-    "const REAL* block, int n_tiles, int n_channels, int reach, REAL* out, int n_signals, "
-    "int first_signal, int points, REAL* device_arena, int arena_rows, int in_shared, int boolean"
-)
 LAUNCH = """
-extern "C" void launch_REAL(int blocks, int threads, SIGNATURE) {
+extern "C" void launch_REAL_SIGNALS(int blocks, int threads, PARAMETERS) {
   gridDim.x = blocks; blockDim.x = threads;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
-    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x)
-      evaluate<REAL>(ARGUMENTS);
+    for (int first = 0; first < threads; first += 32)
+      host::run_warp(first, [&] { evaluate<REAL, SIGNALS>(ARGUMENTS); });
 }
 """
 
@@ -47,11 +41,14 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if compiler is None:
         pytest.skip("no C++ compiler on this machine")
     folder = tmp_path_factory.mktemp("ops")
-    arguments = ", ".join(re.findall(r"\w+(?=,|$)", SIGNATURE))
+    (parameters,) = re.findall(r"__global__ void evaluate\(([^)]*)\)", gpu._SOURCE.read_text())
+    arguments = ", ".join(re.findall(r"\w+(?=,|$)", parameters))
     launches = "".join(
-        LAUNCH.replace("SIGNATURE", SIGNATURE).replace("ARGUMENTS", arguments).replace("REAL", real)
+        LAUNCH.replace("PARAMETERS", parameters.replace("Real", real))
+        .replace("ARGUMENTS", arguments).replace("REAL", real).replace("SIGNALS", str(signals))
         for real in ("float", "double")
-    )
+        for signals in gpu.SIGNALS_A_WARP
+    )  # fmt: skip
     source = folder / "host.cpp"
     source.write_text(f'#include "{HERE}/host_cuda.h"\n#include "{gpu._SOURCE}"\n{launches}')
     command = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
@@ -64,8 +61,9 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def on_host(host_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     """gpu.evaluate on CPU tensors: only the launch itself is replaced."""
 
-    def kernel(device: int, real: torch.dtype) -> Any:
-        launch = getattr(host_library, "launch_float" if real == torch.float32 else "launch_double")
+    def kernel(device: int, real: torch.dtype, signals: int) -> Any:
+        name = "float" if real == torch.float32 else "double"
+        launch = getattr(host_library, f"launch_{name}_{signals}")
 
         def call(grid: Any, block: Any, args: list[Any], shared_mem: int) -> None:
             assert shared_mem <= 1 << 22
@@ -93,7 +91,8 @@ class TestOnHost(EngineContract):
         return out.numpy()
 
     def test_device_memory_instead_of_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gpu, "CLASSES", (2,))
+        monkeypatch.setattr(gpu, "SHARED_BYTES", (16,))
+        monkeypatch.setattr(gpu, "LONG_SHARED_BYTES", ())
         monkeypatch.setattr(gpu, "ARENA_BYTES", 1 << 16)  # so that warps take several tasks in turn
         self.test_equals_the_oracle("hold")
         self.test_a_batch_is_its_members()
@@ -127,10 +126,12 @@ def test_source_and_lowering_agree_on_numbers() -> None:
 
 
 def test_classes_cover_every_formula_once() -> None:
-    arena = np.array([1, 16, 17, 384, 385, 5000])
-    classes = gpu.memory_classes(arena, 4)
-    assert sorted(np.concatenate([m for _, m in classes]).tolist()) == list(range(6))
-    assert all(rows >= arena[members].max() for rows, members in classes)
+    arena = np.array([1, 16, 17, 384, 385, 5000, 10**7])
+    for itemsize in (4, 8):
+        classes = gpu.memory_classes(arena, itemsize)
+        assert sorted(np.concatenate([c.members for c in classes]).tolist()) == list(range(7))
+        assert all(c.rows >= arena[c.members].max() for c in classes)
+        assert [c.in_shared for c in classes].count(False) == 1
 
 
 def test_without_cuda_the_error_says_what_to_install() -> None:

@@ -65,7 +65,7 @@ def canonical_channel(terms: dict[str, float]) -> tuple[Channel, int]:
 
 
 class Formula:
-    """An STL formula. Frozen; build one with `rv.parse`, or with `~a`, `a & b`, `a | b`, `a >> b`."""
+    """An STL formula, frozen. Build one with `rv.parse`, or with ~a, a & b, a | b, a >> b."""
 
     __slots__ = ("_hash", "_shape", "channels", "code", "thresholds")
 
@@ -87,15 +87,16 @@ class Formula:
     def from_rows(cls, rows: Sequence[Row]) -> Formula:
         """Build from postfix rows (operator, lo, hi, channel or None, threshold)."""
         channels: dict[Channel, int] = {}
-        code = np.empty((len(rows), 4), np.int64)
-        thresholds = np.zeros(len(rows))
-        for i, (op, lo, hi, channel, threshold) in enumerate(rows):
-            index = -1
-            if channel is not None:
-                index = channels.setdefault(channel, len(channels))
-                thresholds[i] = threshold + 0.0  # -0.0 becomes 0.0
-            code[i] = op, lo, hi, index
-        return cls(code, thresholds, tuple(channels))
+        code: list[int] = []
+        thresholds: list[float] = []
+        for op, lo, hi, channel, threshold in rows:
+            if channel is None:
+                code += (op, lo, hi, -1)
+                thresholds.append(0.0)
+            else:
+                code += (op, lo, hi, channels.setdefault(channel, len(channels)))
+                thresholds.append(threshold + 0.0)  # -0.0 becomes 0.0
+        return cls(np.array(code, np.int64).reshape(-1, 4), np.array(thresholds), tuple(channels))
 
     def rows(self) -> list[Row]:
         channels = self.channels
@@ -118,7 +119,7 @@ class Formula:
 
     @property
     def horizon(self) -> int:
-        """Steps past t that the value at t depends on; an unbounded operator counts its left bound."""
+        """Steps past t that its value depends on; an unbounded window counts its left bound."""
         return self.shape()[2]
 
     @property
@@ -129,27 +130,29 @@ class Formula:
     def shape(self) -> tuple[np.ndarray, np.ndarray, int]:
         """(subtree sizes, subtree depths, horizon), computed once."""
         if self._shape is None:
-            n = len(self.code)
-            sizes, depths = np.ones(n, np.int64), np.zeros(n, np.int64)
-            horizons = [0] * n  # Python integers: sums of bounds may exceed 64 bits
+            # Lists of Python integers: quick to index, and sums of bounds may exceed 64 bits.
+            sizes: list[int] = []
+            depths: list[int] = []
+            horizons: list[int] = []
             for i, (op, lo, hi, _) in enumerate(self.code.tolist()):
-                k = arity(op)
-                if k == 0:
-                    continue
-                right = i - 1
-                sizes[i] += sizes[right]
-                depths[i] = depths[right] + 1
-                horizons[i] = horizons[right]
-                if k == 2:
-                    left = right - int(sizes[right])
-                    sizes[i] += sizes[left]
-                    depths[i] = max(depths[i], depths[left] + 1)
-                    horizons[i] = max(horizons[i], horizons[left])
-                if is_timed(op):
-                    horizons[i] += lo if hi == UNBOUNDED else hi
-                elif op == NEXT:
-                    horizons[i] += 1
-            object.__setattr__(self, "_shape", (sizes, depths, horizons[-1]))
+                size, depth, horizon = 1, 0, 0
+                if op > FALSE:
+                    right = i - 1
+                    size, depth, horizon = sizes[right] + 1, depths[right] + 1, horizons[right]
+                    if op > EVENTUALLY:
+                        left = right - sizes[right]
+                        size += sizes[left]
+                        depth = max(depth, depths[left] + 1)
+                        horizon = max(horizon, horizons[left])
+                    if op == NEXT:
+                        horizon += 1
+                    elif is_timed(op):
+                        horizon += lo if hi == UNBOUNDED else hi
+                sizes.append(size)
+                depths.append(depth)
+                horizons.append(horizon)
+            shape = (np.array(sizes, np.int64), np.array(depths, np.int64), horizons[-1])
+            object.__setattr__(self, "_shape", shape)
         assert self._shape is not None
         return self._shape
 

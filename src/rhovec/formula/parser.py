@@ -2,8 +2,9 @@
 
 Expressions and formulae share the loop, because an opening parenthesis may start either. Operators
 are written out in postfix order the moment they are complete, which is the form a Formula has, so
-nesting is limited by memory alone. Numbers are decimals (50 digits) until they become float64, so
-that `x + 0.1 >= 0.4` is `x >= 0.3` and 0.3 s is three steps of 0.1 s.
+nesting is limited by memory alone. Two shortcuts carry most texts: a plain atom (`x_0 >= 0.3`) is
+one match written straight to its row, and so is a window of whole steps. All other numbers stay
+exact decimals until they become float64, so that 0.3 s is three steps of 0.1 s.
 
 Binding, tightest first: unary minus; * /; + -; comparisons; not, next, always, eventually;
 until (right-associative); and; or; -> (right-associative); <->.
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
+from functools import lru_cache
 
 from ..errors import ParseError, RhovecError
 from .core import (
@@ -39,28 +40,51 @@ from .core import (
     TRUE,
     UNBOUNDED,
     UNTIL,
+    Channel,
     Formula,
     Row,
     canonical_channel,
-    is_timed,
+)
+from .expressions import (
+    ARITHMETIC,
+    LINEAR_LIMIT,
+    ONE,
+    ZERO,
+    Expression,
+    Linear,
+    TooManyTermsError,
+    added,
+    copied,
+    count,
+    divided,
+    extremum,
+    names_of,
+    negated,
+    scaled,
 )
 
-LINEAR_LIMIT = 256  # linear atoms one comparison may expand to, and terms one of them may have
-_ARITHMETIC = decimal.Context(prec=50, Emax=10_000, Emin=-10_000)
-_ARITHMETIC.traps[decimal.Underflow] = False
-
+# Possessive quantifiers (*+, ++, ?+): a token is as long as it can be, and nothing is tried twice.
+_NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
+_NAME = r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+"
 _TOKEN = re.compile(
-    r"""(?P<space>\s+)
-      | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
-      | (?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
-      | (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/|[-+*/<>=!~&|()\[\],:¬∧∨→↔≤≥≠□◇⊤⊥])
-    """,
-    re.VERBOSE,
+    rf"""\s*+(?: (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/
+                    |[-+*/<>=!~&|()\[\],:¬∧∨→↔≤≥≠□◇⊤⊥])
+               | (?P<name>{_NAME}) | (?P<number>{_NUMBER}) | (?P<end>\Z) | (?P<unknown>.) )""",
+    re.VERBOSE | re.DOTALL,
 )
+# A variable against a number, unless arithmetic or another comparison follows.
+_PLAIN_ATOM = re.compile(
+    rf"""\s*+({_NAME}) \s*+(>=|<=|[<>≤≥]) \s*+([-+]?{_NUMBER})
+         (?= \s*+(?: [^-+*/<>=!≤≥≠] | <?-> | <?=> | /\\ | \Z ))""",
+    re.VERBOSE | re.DOTALL,
+)
+_PLAIN_WINDOW = re.compile(r"\s*+\[\s*+(\d{1,15}+)\s*+[,:]\s*+(\d{1,15}+|inf)\s*+\]")
+_BRACKET = re.compile(r"\s*+\[")
 _DIGITS = re.compile(r"\d+")
+_DECIMAL = re.compile(_NUMBER)
 
 # Spelling -> operator. `==` and `!=` are expanded, so they are no operators of a Formula.
-_EQ, _NE, _ADD, _SUB, _MUL, _DIV, _NEG, _POS, _OPEN, _CALL = range(100, 110)
+_EQ, _NE, _ADD, _SUB, _MUL, _DIV, _NEG, _POS, _OPEN, _ABS, _MIN, _MAX = range(100, 112)
 _UNARY = {
     "not": NOT, "!": NOT, "~": NOT, "¬": NOT, "next": NEXT, "X": NEXT,
     "always": ALWAYS, "globally": ALWAYS, "alw": ALWAYS, "alw_": ALWAYS, "G": ALWAYS, "□": ALWAYS,
@@ -77,65 +101,61 @@ _BINARY = {
     "==": _EQ, "=": _EQ, "!=": _NE, "≠": _NE, "+": _ADD, "-": _SUB, "*": _MUL, "/": _DIV,
 }  # fmt: skip
 _CONSTANTS = {"true": TRUE, "⊤": TRUE, "false": FALSE, "⊥": FALSE}
-_FUNCTIONS = ("abs", "min", "max")
+_FUNCTIONS = {"abs": _ABS, "min": _MIN, "max": _MAX}
 RESERVED = frozenset({*_UNARY, *_BINARY, *_CONSTANTS, *_FUNCTIONS, "inf"})
 _BINDING = {
     _NEG: 10, _POS: 10, _MUL: 9, _DIV: 9, _ADD: 8, _SUB: 8,
     GE: 7, GT: 7, LE: 7, LT: 7, _EQ: 7, _NE: 7,
     NOT: 6, NEXT: 6, ALWAYS: 6, EVENTUALLY: 6, UNTIL: 5, AND: 4, OR: 3, IMPLIES: 2, IFF: 1,
-    _OPEN: 0, _CALL: 0,
+    _OPEN: 0, _ABS: 0, _MIN: 0, _MAX: 0,
 }  # fmt: skip
-_PREFIX = (_NEG, _POS, NOT, NEXT, ALWAYS, EVENTUALLY)
 _RIGHT_ASSOCIATIVE = (UNTIL, IMPLIES)
+_SUM, _COMPARISON, _PREFIX, _UNTIL = (_BINDING[op] for op in (_ADD, GE, NOT, UNTIL))
 _FLIPPED = {GE: LE, GT: LT, LE: GE, LT: GT}
 
-
-class Linear(NamedTuple):
-    """A linear expression: decimal coefficients by name, and a constant."""
-
-    terms: dict[str, Decimal]
-    constant: Decimal
+# On the operator stack: binding, operator, position, lo, hi. An open function holds in lo how many
+# operands stood before it. A plain tuple, because one is made for every operator that is read.
+_Operator = tuple[int, int, int, int, int]
 
 
-class Extremum(NamedTuple):
-    """The max or min of expressions."""
+class _Comparison:
+    """On the operand stack: expressions with the comparisons between them, or one expression alone.
 
-    is_max: bool
-    parts: tuple[Expression, ...]
+    A formula, which is already written out, stands there as the position of its first character.
+    """
 
+    __slots__ = ("expressions", "operators", "position")
 
-Expression = Linear | Extremum
-
-
-class _Operator(NamedTuple):
-    op: int
-    position: int
-    lo: int = 0
-    hi: int = 0
-    name: str = ""
+    def __init__(self, position: int, expression: Expression):
+        self.position = position
+        self.expressions = [expression]
+        self.operators: list[int] = []
 
 
-class _Operand(NamedTuple):
-    """What stands on the operand stack: a formula that is already written out, or an expression, or
-    a chain of comparisons (expressions and the operators between them)."""
+_Operand = int | _Comparison
 
-    position: int
-    expressions: tuple[Expression, ...] = ()
-    comparisons: tuple[int, ...] = ()
 
-    @property
-    def is_formula(self) -> bool:
-        return not self.expressions
+def _position(operand: _Operand) -> int:
+    return operand if isinstance(operand, int) else operand.position
+
+
+@lru_cache(maxsize=4096)
+def _plain_channel(name: str) -> Channel | None:
+    """The channel of a variable alone, one object for all its uses; None for a reserved word."""
+    return None if name in RESERVED else ((name, 1.0),)
 
 
 def exact_step(dt: float | str | Decimal) -> Fraction:
     """The sampling step as the exact decimal that it is written as (0.1 is 1/10)."""
+    text = str(dt)
     try:
-        step = Fraction(str(dt))
-    except (ValueError, ZeroDivisionError):
-        step = Fraction(0)
-    if not 0 < step < 10**15 or step.denominator > 10**15:
-        raise RhovecError(f"dt must be a positive number of seconds, not {dt!r}")
+        value = Decimal(text) if _DECIMAL.fullmatch(text) else ZERO
+    except decimal.InvalidOperation:  # an exponent that no Decimal has
+        value = ZERO
+    if not Decimal("1e-15") <= value < 10**15 or (step := Fraction(value)).denominator > 10**15:
+        raise RhovecError(
+            f"dt must be a positive decimal number of seconds from 1e-15 to 1e15, not {dt!r}"
+        )
     return step
 
 
@@ -162,6 +182,8 @@ def parse(
         raise RhovecError(f"parse takes text, not {type(text).__name__}")
     if rounding not in (None, "nearest", "down", "up"):
         raise RhovecError(f'rounding must be "nearest", "down" or "up", not {rounding!r}')
+    if isinstance(discrete, str):
+        raise RhovecError(f"discrete takes a list of names; write [{discrete!r}]")
     step = None if dt is None else exact_step(dt)
     return _Parser(text, step, rounding, frozenset(discrete), tolerance).run()
 
@@ -183,114 +205,132 @@ class _Parser:
         self.rows: list[Row] = []
         self.operators: list[_Operator] = []
         self.operands: list[_Operand] = []
-        self.position = 0  # of the current token
-        self.end = 0  # where the current token ends
-        self.kind: str | None = None
+        self.kind = ""  # of the current token
         self.token = ""
+        self.position = 0  # where it starts
+        self.end = 0  # where it ends
 
     def fail(self, message: str, position: int | None = None) -> ParseError:
         return ParseError(message, self.text, self.position if position is None else position)
 
-    def advance(self) -> None:
-        while True:
-            self.position = self.end
-            match = _TOKEN.match(self.text, self.position)
-            if match is None:
-                self.kind, self.token = None, self.text[self.position : self.position + 1]
-                if self.token:
-                    raise self.fail(f"unexpected character {self.token!r}")
-                return
-            self.end = match.end()
-            if match.lastgroup != "space":
-                self.kind, self.token = match.lastgroup, match.group()
-                return
-
-    def run(self) -> Formula:
-        self.advance()
-        expects_operand = True
-        while True:
-            if expects_operand:
-                expects_operand = self.read_operand()
-            elif self.kind is None:
-                break
-            else:
-                expects_operand = self.read_operator()
-        self.reduce_above(0, left=True)
-        if self.operators:
-            opened = self.operators[-1]
-            raise self.fail(f"expected ')' to close the one opened here, found {self.found()}",
-                            opened.position)  # fmt: skip
-        self.complete_formula(self.operands[-1], 0)
-        return Formula.from_rows(self.rows)
+    def advance(self) -> str:
+        """Read the next token."""
+        match = _TOKEN.match(self.text, self.end)
+        assert match is not None  # the last two groups see to it
+        self.kind = kind = str(match.lastgroup)
+        self.token = token = match[kind]
+        self.end = end = match.end()
+        self.position = end - len(token)
+        if kind == "unknown":
+            raise self.fail(f"unexpected character {token!r}")
+        return token
 
     def found(self) -> str:
-        return repr(self.token) if self.kind is not None else "the end of the text"
+        return "the end of the text" if self.kind == "end" else repr(self.token)
+
+    def run(self) -> Formula:
+        while True:
+            while self.read_operand():
+                pass
+            while not self.read_operator():
+                if self.kind == "end":
+                    return self.finish()
+
+    def finish(self) -> Formula:
+        self.reduce(1)
+        if self.operators:
+            opened = self.operators[-1][2]
+            raise self.fail(
+                f"expected ')' to close the one opened here, found {self.found()}", opened
+            )
+        self.complete_formula()
+        return Formula.from_rows(self.rows)
 
     # -- reading ---------------------------------------------------------------------------
 
     def read_operand(self) -> bool:
         """Read what may start an operand. True while another operand start must follow."""
-        token, start = self.token, self.position
-        if self.kind == "number":
-            value = self.number(token)
-            self.operands.append(_Operand(start, (Linear({}, value),)))
-        elif token == "(":
-            self.operators.append(_Operator(_OPEN, start))
-            self.advance()
+        operators = self.operators
+        if (not operators or operators[-1][0] < _COMPARISON) and self.read_plain_atom():
+            return False
+        token = self.advance()
+        start = self.position
+        if token == "(":
+            operators.append((0, _OPEN, start, 0, 0))
             return True
-        elif self.kind is not None and token in _UNARY:
+        if token in _UNARY:
             op = _UNARY[token]
-            self.advance()
-            lo, hi = self.read_interval() if is_timed(op) else (0, 0)
-            self.operators.append(_Operator(op, start, lo, hi))
+            lo, hi = self.read_window() if op in (ALWAYS, EVENTUALLY) else (0, 0)
+            operators.append((_BINDING[op], op, start, lo, hi))
             return True
-        elif self.kind is not None and token in _CONSTANTS:
-            self.rows.append((_CONSTANTS[token], 0, 0, None, 0.0))
-            self.operands.append(_Operand(start))
-        elif token in _FUNCTIONS:
-            self.advance()
-            if self.token != "(":
+        if token in _FUNCTIONS:
+            if self.advance() != "(":
                 raise self.fail(f"expected '(' after {token}, found {self.found()}")
-            self.operators.append(_Operator(_CALL, start, name=token, lo=len(self.operands)))
-            self.advance()
+            operators.append((0, _FUNCTIONS[token], start, len(self.operands), 0))
             return True
+        if self.kind == "number":
+            self.operands.append(_Comparison(start, Linear({}, self.number(token))))
+        elif token in _CONSTANTS:
+            self.rows.append((_CONSTANTS[token], 0, 0, None, 0.0))
+            self.operands.append(start)
         elif self.kind == "name" and token not in RESERVED:
-            self.operands.append(_Operand(start, (Linear({token: Decimal(1)}, Decimal(0)),)))
+            self.operands.append(_Comparison(start, Linear({token: ONE}, ZERO)))
         else:
             hint = " ('inf' may only stand in an interval)" if token == "inf" else ""
             raise self.fail(f"expected a formula or an expression, found {self.found()}{hint}")
-        self.advance()
         return False
+
+    def read_plain_atom(self) -> bool:
+        """Read and write out `variable comparison number`, if that is what comes next."""
+        match = _PLAIN_ATOM.match(self.text, self.end)
+        if match is None:
+            return False
+        name, comparison, number = match.groups()
+        channel = _plain_channel(name)
+        threshold = float(number)
+        if channel is None or math.isinf(threshold):
+            return False
+        self.rows.append((_BINARY[comparison], 0, 0, channel, threshold))
+        self.operands.append(match.start(1))
+        self.end = match.end()
+        return True
 
     def read_operator(self) -> bool:
         """Read what may follow an operand. True when an operand must follow."""
-        token, start = self.token, self.position
+        token = self.advance()
         if token == ")":
             self.close_parenthesis()
-            self.advance()
             return False
-        if token == ",":
-            self.reduce_above(0, left=True)
-            if not self.operators or self.operators[-1].op != _CALL:
-                raise self.fail("unexpected ','")
-            self.advance()
+        if token in _BINARY:
+            start = self.position
+            op = _BINARY[token]
+            binding = _BINDING[op]
+            self.reduce(binding + (op in _RIGHT_ASSOCIATIVE))
+            if binding <= _UNTIL:
+                self.complete_formula()
+            lo, hi = self.read_window() if op == UNTIL else (0, 0)
+            self.operators.append((binding, op, start, lo, hi))
             return True
-        if token not in _BINARY:
+        if token == ",":
+            self.reduce(1)
+            if not self.operators or self.operators[-1][1] == _OPEN:
+                raise self.fail("unexpected ','")
+            return True
+        if self.kind != "end":
             raise self.fail(f"expected an operator or the end of the text, found {self.found()}")
-        op = _BINARY[token]
-        binding = _BINDING[op]
-        self.reduce_above(binding, left=op not in _RIGHT_ASSOCIATIVE)
-        if binding <= _BINDING[UNTIL]:
-            self.operands[-1] = self.complete_formula(self.operands[-1], start)
-        self.advance()
-        lo, hi = self.read_interval() if op == UNTIL else (0, 0)
-        self.operators.append(_Operator(op, start, lo, hi))
-        return True
+        return False
 
-    def read_interval(self) -> tuple[int, int]:
+    def read_window(self) -> tuple[int, int]:
         """An optional `[a,b]`; without one, [0,inf]."""
-        if self.token != "[":
+        if self.step is None and (match := _PLAIN_WINDOW.match(self.text, self.end)):
+            lo, right = int(match[1]), match[2]
+            hi = UNBOUNDED if right == "inf" else int(right)
+            if hi == UNBOUNDED or lo <= hi:
+                self.end = match.end()
+                return lo, hi
+        elif not _BRACKET.match(self.text, self.end):
             return 0, UNBOUNDED
+        self.advance()
         opened = self.position
         self.advance()
         lo = self.read_bound("left")
@@ -300,7 +340,6 @@ class _Parser:
         hi = self.read_bound("right")
         if self.token != "]":
             raise self.fail(f"expected ']' after the right bound, found {self.found()}")
-        self.advance()
         if hi != UNBOUNDED and hi < lo:
             raise self.fail(
                 f"interval {self.text[opened : opened + 60].split(']')[0]}] ends before it starts; "
@@ -310,6 +349,7 @@ class _Parser:
         return lo, hi
 
     def read_bound(self, side: str) -> int:
+        """The current token as a number of steps; the token after it becomes the current one."""
         token, start = self.token, self.position
         if token == "inf" and side == "right":
             self.advance()
@@ -333,8 +373,9 @@ class _Parser:
             if steps.denominator != 1:
                 if self.rounding is None:
                     raise self.fail(
-                        f"time bound {token} s is no whole number of steps of {float(self.step):g} s;"
-                        ' change it, or pass rounding="nearest", "down" or "up"'
+                        f"time bound {token} s is no whole number of steps of "
+                        f"{float(self.step):g} s; "
+                        'change it, or pass rounding="nearest", "down" or "up"'
                     )
                 shift = {"nearest": Fraction(1, 2), "down": Fraction(0), "up": Fraction(1)}
                 steps = Fraction(math.floor(steps + shift[self.rounding]))
@@ -345,7 +386,7 @@ class _Parser:
 
     def number(self, token: str) -> Decimal:
         try:
-            value = _ARITHMETIC.create_decimal(token)
+            value = ARITHMETIC.create_decimal(token)
         except decimal.DecimalException:
             value = Decimal("inf")
         if math.isinf(float(value)):
@@ -354,132 +395,119 @@ class _Parser:
 
     # -- reducing --------------------------------------------------------------------------
 
-    def reduce_above(self, binding: int, left: bool) -> None:
-        """Complete the operators on the stack that bind tighter (or as tight, if associative left)."""
-        while self.operators:
-            top = _BINDING[self.operators[-1].op]
-            if top == 0 or top < binding or (top == binding and not left):
-                return
-            self.reduce(self.operators.pop())
+    def reduce(self, binding: int) -> None:
+        """Complete the operators on the stack that bind at least so tight."""
+        operators, operands = self.operators, self.operands
+        while operators and operators[-1][0] >= binding:
+            operator = operators.pop()
+            tightness, op, position, lo, hi = operator
+            if tightness > _PREFIX:
+                self.calculate(operator)
+                continue
+            self.complete_formula()
+            self.rows.append((op, lo, hi, None, 0.0))
+            if tightness == _PREFIX:
+                operands[-1] = position
+            else:
+                operands.pop()  # the left operand, complete since its operator was read, stays
 
-    def reduce(self, operator: _Operator) -> None:
-        op = operator.op
+    def calculate(self, operator: _Operator) -> None:
+        """Complete an arithmetic operator or a comparison."""
+        binding, op, position, _, _ = operator
         right = self.operands.pop()
         if op in (_NEG, _POS):
-            factor = Decimal(-1 if op == _NEG else 1)
-            self.push(operator, right, scale(self.expression(right, operator), factor))
-        elif op in _PREFIX:
-            right = self.complete_formula(right, operator.position)
-            self.write(operator)
-            self.operands.append(_Operand(operator.position))
-        elif _BINDING[op] >= _BINDING[_ADD]:
-            left = self.operands.pop()
-            a, b = self.expression(left, operator), self.expression(right, operator)
-            self.push(operator, left, self.arithmetic(operator, a, b))
-        elif _BINDING[op] == _BINDING[GE]:
-            left = self.operands.pop()
-            if left.is_formula:
-                raise self.fail(f"{self.spelling(operator)} compares numbers, but its left side is a"
-                                " formula", left.position)  # fmt: skip
-            b = self.expression(right, operator)
-            self.operands.append(
-                _Operand(left.position, (*left.expressions, b), (*left.comparisons, op))
-            )
+            value = self.expression(right, op)
+            self.push(min(position, _position(right)), negated(value) if op == _NEG else value)
+            return
+        left = self.operands.pop()
+        if binding >= _SUM:
+            a, b = self.expression(left, op), self.expression(right, op)
+            self.push(min(position, _position(left)), self.arithmetic(op, position, a, b))
+        elif isinstance(left, int):
+            message = f"{spelling(op)} compares numbers, but its left side is a formula"
+            raise self.fail(message, left)
         else:
-            left = self.operands.pop()
-            self.complete_formula(right, operator.position)
-            self.write(operator)
-            self.operands.append(_Operand(left.position))
+            left.expressions.append(self.expression(right, op))
+            left.operators.append(op)
+            self.operands.append(left)
 
-    def spelling(self, operator: _Operator) -> str:
-        for spellings in (_BINARY, _UNARY):
-            for spelling, op in spellings.items():
-                if op == operator.op:
-                    return repr(spelling)
-        return repr(operator.name)
-
-    def write(self, operator: _Operator) -> None:
-        self.rows.append((operator.op, operator.lo, operator.hi, None, 0.0))
-
-    def push(self, operator: _Operator, first: _Operand, value: Expression) -> None:
-        position = min(operator.position, first.position)
+    def push(self, position: int, value: Expression) -> None:
         if count(value) > LINEAR_LIMIT:
-            raise self.fail(f"this expands to more than {LINEAR_LIMIT} linear expressions", position)
-        self.operands.append(_Operand(position, (value,)))
+            raise self.too_many(position)
+        self.operands.append(_Comparison(position, value))
 
-    def expression(self, operand: _Operand, operator: _Operator) -> Expression:
-        if len(operand.expressions) != 1:
+    def too_many(self, position: int) -> ParseError:
+        return self.fail(f"this expands to more than {LINEAR_LIMIT} linear expressions", position)
+
+    def expression(self, operand: _Operand, op: int) -> Expression:
+        if isinstance(operand, int) or operand.operators:
             raise self.fail(
-                f"{self.spelling(operator)} takes numbers and variables, but this is a formula",
-                operand.position,
+                f"{spelling(op)} takes numbers and variables, but this is a formula",
+                _position(operand),
             )
         return operand.expressions[0]
 
-    def arithmetic(self, operator: _Operator, a: Expression, b: Expression) -> Expression:
+    def arithmetic(self, op: int, position: int, a: Expression, b: Expression) -> Expression:
         try:
-            if operator.op in (_ADD, _SUB):
-                return add(a, scale(b, Decimal(-1)) if operator.op == _SUB else b)
+            if op in (_ADD, _SUB):
+                return added(a, negated(b) if op == _SUB else b)
             if isinstance(b, Linear) and not b.terms:
-                if operator.op == _MUL:
-                    return scale(a, b.constant)
+                if op == _MUL:
+                    return scaled(a, b.constant)
                 if b.constant == 0:
-                    raise self.fail("division by zero", operator.position)
-                return scale(a, _ARITHMETIC.divide(Decimal(1), b.constant), b.constant)
-            if operator.op == _MUL and isinstance(a, Linear) and not a.terms:
-                return scale(b, a.constant)
-        except OverflowError:
-            raise self.fail(
-                f"this expands to more than {LINEAR_LIMIT} linear expressions", operator.position
-            ) from None
+                    raise self.fail("division by zero", position)
+                return divided(a, b.constant)
+            if op == _MUL and isinstance(a, Linear) and not a.terms:
+                return scaled(b, a.constant)
+        except TooManyTermsError:
+            raise self.too_many(position) from None
         except decimal.DecimalException:
-            raise self.fail("a constant here is too large", operator.position) from None
-        what = "a product of variables" if operator.op == _MUL else "a division by a variable"
-        raise self.fail(f"{what} is not linear; one factor must be a number", operator.position)
+            raise self.fail("a constant here is too large", position) from None
+        what = "a product of variables" if op == _MUL else "a division by a variable"
+        raise self.fail(f"{what} is not linear; one factor must be a number", position)
 
     def close_parenthesis(self) -> None:
-        self.reduce_above(0, left=True)
+        self.reduce(1)
         if not self.operators:
             raise self.fail("')' closes nothing")
-        opened = self.operators.pop()
-        if opened.op == _CALL:
-            arguments = self.operands[opened.lo :]
-            del self.operands[opened.lo :]
-            parts = [self.expression(operand, opened) for operand in arguments]
-            if opened.name == "abs":
+        _, op, opened, before, _ = self.operators.pop()
+        if op != _OPEN:
+            parts = [self.expression(operand, op) for operand in self.operands[before:]]
+            del self.operands[before:]
+            if op == _ABS:
                 if len(parts) != 1:
-                    raise self.fail(f"abs takes one argument, not {len(parts)}", opened.position)
-                parts = [parts[0], scale(parts[0], Decimal(-1))]
-            self.push(opened, _Operand(opened.position), extremum(opened.name != "min", parts))
+                    raise self.fail(f"abs takes one argument, not {len(parts)}", opened)
+                parts.append(negated(parts[0]))
+            self.push(opened, extremum(op != _MIN, parts))
             return
         operand = self.operands[-1]
-        if operand.comparisons:
-            operand = self.complete_formula(operand, self.position)
-        self.operands[-1] = operand._replace(position=opened.position)
+        if isinstance(operand, _Comparison) and not operand.operators:
+            operand.position = opened
+        else:
+            self.complete_formula()
+            self.operands[-1] = opened
 
-    def complete_formula(self, operand: _Operand, position: int) -> _Operand:
-        """Write out a chain of comparisons; an expression alone is an error."""
-        if operand.is_formula:
-            return operand
-        if not operand.comparisons:
+    def complete_formula(self) -> None:
+        """Write out the last operand if it is a chain of comparisons; an expression is an error."""
+        chain = self.operands[-1]
+        if isinstance(chain, int):
+            return
+        if not chain.operators:
             raise self.fail(
                 "expected a formula, but this is an expression; compare it with something",
-                operand.position,
+                chain.position,
             )
-        for i, op in enumerate(operand.comparisons):
+        for i, op in enumerate(chain.operators):
+            left, right = chain.expressions[i : i + 2]
             try:
-                difference = add(
-                    operand.expressions[i], scale(operand.expressions[i + 1], Decimal(-1))
-                )
-                self.write_comparison(op, difference, operand.position)
-            except OverflowError:
-                raise self.fail(
-                    f"this expands to more than {LINEAR_LIMIT} linear expressions", operand.position
-                ) from None
+                self.write_comparison(op, added(left, negated(right)), chain.position)
+            except TooManyTermsError:
+                raise self.too_many(chain.position) from None
             except decimal.DecimalException:
-                raise self.fail("a constant here is too large", operand.position) from None
+                raise self.fail("a constant here is too large", chain.position) from None
             if i:
                 self.rows.append((AND, 0, 0, None, 0.0))
-        return _Operand(operand.position)
+        self.operands[-1] = chain.position
 
     # -- atoms -----------------------------------------------------------------------------
 
@@ -489,11 +517,9 @@ class _Parser:
             self.write_extremum(op, difference, position)
             return
         tolerance = self.equality_tolerance(difference, position)
-        shift = Linear({}, tolerance)
         upper, lower = (LE, GE) if op == _EQ else (GT, LT)
-        minus_shift = scale(shift, Decimal(-1))
-        self.write_extremum(lower, add(copy(difference), shift), position)
-        self.write_extremum(upper, add(difference, minus_shift), position)
+        self.write_extremum(lower, added(copied(difference), Linear({}, tolerance)), position)
+        self.write_extremum(upper, added(difference, Linear({}, tolerance.copy_negate())), position)
         self.rows.append((AND if op == _EQ else OR, 0, 0, None, 0.0))
 
     def equality_tolerance(self, difference: Expression, position: int) -> Decimal:
@@ -502,7 +528,7 @@ class _Parser:
             return Decimal("0.5")
         tolerance = self.tolerance
         if isinstance(tolerance, Mapping):
-            given = {float(tolerance[n]) for n in names if n in tolerance}
+            given = {tolerance[n] for n in names if n in tolerance}
             tolerance = given.pop() if len(given) == 1 else None
         if tolerance is None:
             raise self.fail(
@@ -510,10 +536,13 @@ class _Parser:
                 "tolerance=..., or declare the variables discrete",
                 position,
             )
-        value = Decimal(repr(float(tolerance)))
-        if not (value.is_finite() and value >= 0):
+        try:
+            value = float(tolerance)
+        except (TypeError, ValueError):
+            value = math.nan
+        if not 0 <= value < math.inf:
             raise RhovecError(f"the tolerance of == must be a number >= 0, not {tolerance!r}")
-        return value
+        return Decimal(repr(value))
 
     def write_extremum(self, op: int, value: Expression, position: int) -> None:
         if isinstance(value, Linear):
@@ -526,8 +555,8 @@ class _Parser:
                 self.rows.append((joined, 0, 0, None, 0.0))
 
     def atom(self, op: int, value: Linear, position: int) -> Row:
-        terms = {name: float(c) for name, c in value.terms.items() if c != 0}
-        threshold = float(-value.constant)
+        terms = {name: float(c) for name, c in value.terms.items()}
+        threshold = -float(value.constant)
         if not terms:
             raise self.fail(
                 "this comparison has no variable (left); write true or false instead", position
@@ -540,70 +569,9 @@ class _Parser:
         return op, 0, 0, channel, threshold
 
 
-# -- expressions ---------------------------------------------------------------------------------
+def spelling(op: int) -> str:
+    """The first spelling of an operator, for messages."""
+    return next(repr(s) for table in (_BINARY, _UNARY, _FUNCTIONS) for s in table if table[s] == op)
 
 
-def copy(value: Expression) -> Expression:
-    return Linear(dict(value.terms), value.constant) if isinstance(value, Linear) else value
-
-
-def scale(value: Expression, factor: Decimal, divisor: Decimal | None = None) -> Expression:
-    """value * factor; with a divisor, value / divisor (factor only tells the sign)."""
-    if isinstance(value, Extremum):
-        parts = tuple(scale(p, factor, divisor) for p in value.parts)
-        return Extremum(value.is_max == (factor > 0), parts) if factor != 0 else parts[0]
-
-    def times(c: Decimal) -> Decimal:
-        if divisor is None:
-            return _ARITHMETIC.multiply(c, factor)
-        return _ARITHMETIC.divide(c, divisor)
-
-    terms = {name: times(c) for name, c in value.terms.items()}
-    return Linear({n: c for n, c in terms.items() if c != 0}, times(value.constant))
-
-
-def add(a: Expression, b: Expression) -> Expression:
-    """a + b; sums over max and min are distributed. Linear operands may be reused for the result."""
-    if isinstance(a, Linear) and isinstance(b, Linear):
-        if len(a.terms) < len(b.terms):
-            a, b = b, a
-        terms = a.terms
-        for name, c in b.terms.items():
-            total = _ARITHMETIC.add(terms.get(name, Decimal(0)), c)
-            if total == 0:
-                del terms[name]
-            else:
-                terms[name] = total
-        if len(terms) > LINEAR_LIMIT:
-            raise OverflowError
-        return Linear(terms, _ARITHMETIC.add(a.constant, b.constant))
-    if count(a) * count(b) > LINEAR_LIMIT:
-        raise OverflowError
-    if isinstance(a, Linear):
-        a, b = b, a
-    assert isinstance(a, Extremum)
-    return extremum(a.is_max, [add(copy(p), copy(b)) for p in a.parts])
-
-
-def extremum(is_max: bool, parts: list[Expression]) -> Expression:
-    flat: list[Expression] = []
-    for part in parts:
-        if isinstance(part, Extremum) and part.is_max == is_max:
-            flat += part.parts
-        else:
-            flat.append(part)
-    return Extremum(is_max, tuple(flat)) if len(flat) > 1 else flat[0]
-
-
-def count(value: Expression) -> int:
-    """How many linear atoms a comparison with this expression expands to."""
-    return 1 if isinstance(value, Linear) else sum(count(p) for p in value.parts)
-
-
-def names_of(value: Expression) -> set[str]:
-    if isinstance(value, Linear):
-        return set(value.terms)
-    return set().union(*(names_of(p) for p in value.parts))
-
-
-assert all(NAMES[op] in RESERVED for op in range(len(NAMES)))
+assert all(name in RESERVED for name in NAMES)

@@ -100,7 +100,7 @@ def number_text(value: float) -> str:
 
 def channel_text(channel: Channel) -> str:
     """`y5 - y4`, `2 * x + y`."""
-    parts = []
+    parts: list[str] = []
     for name, coefficient in channel:
         size = abs(coefficient)
         term = name if size == 1 else f"{number_text(size)} * {name}"

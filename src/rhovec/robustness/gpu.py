@@ -2,16 +2,16 @@
 
 The source is compiled on first use by the compiler that comes with torch, so nothing but torch with
 CUDA is needed. Formulae are sorted into classes by the memory that they need, each launched with just
-that much shared memory a warp, so that small formulae run many at a time; the few that do not fit use
-device memory. Signals and results stay on the device; signals are taken in slices, so that memory
-beyond the output stays bounded.
+that much shared memory a warp and, the longer the formula, the fewer signals a warp, so that many warps
+run at a time; what does not fit uses device memory. Signals and results stay on the device; signals
+are taken in slices, so that memory beyond the output stays bounded.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +20,22 @@ from ..errors import MissingDependencyError
 from ..formula.programs import Programs
 from . import lowering
 
-LANES = 32
+WARP = 32
+SIGNALS_A_WARP = (32, 8, 1)
+SHARED_BYTES = (2048, 4096, 6144, 8192, 12288)  # a warp; formulae that need more take fewer signals
+LONG_SHARED_BYTES = (16384, 24576, 32768, 49152, 65536, 98304)  # one signal a warp, the last resort
 SLICE_BYTES = 256 << 20  # of signals brought into the kernel's order at a time
-ARENA_BYTES = 256 << 20  # of device memory for formulae that do not fit in shared memory
-CLASSES = (16, 32, 48, 64, 96, 128, 192, 256, 384)  # rows of shared memory a warp, float32
+ARENA_BYTES = 512 << 20  # of device memory for formulae that do not fit in shared memory
 _SOURCE = Path(__file__).with_name("ops.cu")
+
+
+class MemoryClass(NamedTuple):
+    """Formulae that are launched together."""
+
+    signals: int  # a warp
+    rows: int  # of the arena
+    in_shared: bool
+    members: np.ndarray  # indices of formulae
 
 
 def evaluate(
@@ -43,13 +54,11 @@ def evaluate(
     n_signals, _, points = signals.shape
     code = lowering.lower(programs, points, trace=trace, strict=strict)
     device, real = signals.device, signals.dtype
-    kernel = _kernel(device.index or 0, real)
+    classes = memory_classes(code.arena, real.itemsize)
+    kernels = {c.signals: _kernel(device.index or 0, real, c.signals) for c in classes}
     with torch.cuda.device(device):
-        classes = memory_classes(code.arena, real.itemsize)
-        integers = np.concatenate(
-            [code.table.ravel(), code.offsets, *(members for _, members in classes)]
-        ).astype(np.int32)
-        table = torch.from_numpy(integers).to(device)
+        integers = [code.table.ravel(), code.offsets, *(c.members for c in classes)]
+        table = torch.from_numpy(np.concatenate(integers).astype(np.int32)).to(device)
         values = torch.from_numpy(code.values).to(device, real)
         offsets = table[code.table.size :]
         length = points if trace else 1
@@ -57,83 +66,93 @@ def evaluate(
         if trace and strict:
             out.fill_(torch.nan)
 
-        n_channels, reach = max(1, len(programs.channels)), max(1, code.reach)
-        per_signal = n_channels * reach * real.itemsize
-        step = max(LANES, SLICE_BYTES // per_signal // LANES * LANES)
+        reach = max(1, code.reach)
+        per_signal = max(1, len(programs.channels)) * reach * real.itemsize
+        step = max(WARP, SLICE_BYTES // per_signal // WARP * WARP)
         for first in range(0, n_signals, step):
-            part = signals[first : first + step]
-            block = _tiles(programs, part, columns, reach)
+            channels = _channels(programs, signals[first : first + step, :, :reach], columns)
+            tiles = _tiles(channels) if {*kernels} - {1} else channels
             start = len(programs) + 1
-            for rows, members in classes:
+            for group in classes:
+                block = channels if group.signals == 1 else tiles
+                code_on_device = (table, values, offsets, offsets[start:])
                 _launch(
-                    kernel, rows, len(members), (table, values, offsets, offsets[start:]), block, out,
-                    first, boolean,
-                )  # fmt: skip
-                start += len(members)
+                    kernels[group.signals], group, code_on_device, block, len(channels), out, first, boolean
+                )
+                start += len(group.members)
     return out if trace else out[:, :, 0]
 
 
-def memory_classes(arena: np.ndarray, itemsize: int) -> list[tuple[int, np.ndarray]]:
-    """(rows a warp, formulae), the most demanding first; the last rows are what device memory holds."""
-    limits = np.array([*(rows * 4 // itemsize for rows in CLASSES), max(1, int(arena.max()))])
-    limits = np.unique(limits)
-    which = np.searchsorted(limits, arena)
-    return [
-        (int(limits[c]), np.flatnonzero(which == c)) for c in np.unique(which)[::-1]
+def memory_classes(arena: np.ndarray, itemsize: int) -> list[MemoryClass]:
+    """Every formula in the class of the least memory that suffices; the most demanding class first."""
+    kinds = [
+        (signals, bytes_a_warp // (signals * itemsize), True)
+        for signals in SIGNALS_A_WARP
+        for bytes_a_warp in (SHARED_BYTES if signals > 1 else (*SHARED_BYTES, *LONG_SHARED_BYTES))
     ]
+    kinds.append((1, max(1, int(arena.max())), False))
+    out = []
+    left = np.ones(len(arena), bool)
+    for signals, rows, in_shared in kinds:
+        fits = left & (arena <= rows)
+        left &= ~fits
+        if fits.any():
+            out.append(MemoryClass(signals, rows, in_shared, np.flatnonzero(fits)))
+    return out[::-1]
 
 
 def _launch(
     kernel: Any,
-    rows: int,
-    n_members: int,
+    group: MemoryClass,
     code: tuple[torch.Tensor, ...],
     block: torch.Tensor,
+    n_slice: int,
     out: torch.Tensor,
     first: int,
     boolean: bool,
 ) -> None:
-    table, values, offsets, members = code
-    tiles, channels, reach, _ = block.shape
-    bytes_a_warp = rows * LANES * out.element_size()
-    tasks = tiles * n_members
-    in_shared = rows <= CLASSES[-1] * 4 // out.element_size()
-    if in_shared:
-        warps = max(1, min(4, (48 << 10) // bytes_a_warp))
-        blocks, shared = -(-tasks // warps), warps * bytes_a_warp
-        arena = out
+    """Run one class on one slice: block is (n, channels, reach) or its tiles."""
+    bytes_a_warp = group.rows * group.signals * out.element_size()
+    tasks = -(-n_slice // group.signals) * len(group.members)
+    if group.in_shared:
+        warps = max(1, min(4, SHARED_BYTES[-1] * 4 // bytes_a_warp))
+        blocks, arena = -(-tasks // warps), out
     else:
         warps = 4
         blocks = min(-(-tasks // warps), max(1, ARENA_BYTES // bytes_a_warp // warps))
-        arena = torch.empty(blocks * warps * rows * LANES, dtype=out.dtype, device=out.device)
-        shared = 0
+        arena = out.new_empty(blocks * warps * bytes_a_warp // out.element_size())
+    if block.ndim == 4:
+        tile_step, channel_step, time_step = block.stride()[:3]
+        signal_step = 1
+    else:
+        signal_step, channel_step, time_step = block.stride()
+        tile_step = WARP * signal_step
     kernel(
-        grid=(min(blocks, 1 << 30), 1, 1),
-        block=(warps * LANES, 1, 1),
+        grid=(min(blocks, (1 << 31) - 1), 1, 1),
+        block=(warps * WARP, 1, 1),
         args=[
-            table, values, offsets, members, n_members, block, tiles, channels, reach,
-            out, out.shape[1], first, out.shape[2], arena, rows, int(in_shared), int(boolean),
+            *code, len(group.members), block, tile_step, signal_step, channel_step, time_step,
+            out, out.shape[1], first, n_slice, out.shape[2], arena, group.rows,
+            int(group.in_shared), int(boolean),
         ],
-        shared_mem=shared,
+        shared_mem=warps * bytes_a_warp if group.in_shared else 0,
     )  # fmt: skip
 
 
-def _tiles(
-    programs: Programs, signals: torch.Tensor, columns: dict[str, int], reach: int
-) -> torch.Tensor:
-    """Channels of n signals as (tiles, channels, reach, 32); the last signal fills the last tile."""
-    x = signals[:, :, :reach]
-    short = -len(x) % LANES
+def _channels(programs: Programs, x: torch.Tensor, columns: dict[str, int]) -> torch.Tensor:
+    """The channels (n, channels, reach) of signals (n, variables, reach)."""
+    if not all(len(c) == 1 and c[0][1] == 1.0 for c in programs.channels):
+        return torch.stack([_channel(x, channel, columns) for channel in programs.channels], dim=1)
+    index = [columns[c[0][0]] for c in programs.channels] or [0]
+    return x if index == list(range(x.shape[1])) else x[:, index]
+
+
+def _tiles(channels: torch.Tensor) -> torch.Tensor:
+    """(n, channels, reach) as (n / 32, channels, reach, 32); the last signal fills the last tile."""
+    short = -len(channels) % WARP
     if short:
-        x = torch.cat([x, x[-1:].expand(short, -1, -1)])
-    if all(len(c) == 1 and c[0][1] == 1.0 for c in programs.channels):
-        index = [columns[c[0][0]] for c in programs.channels] or [0]
-        if index != list(range(x.shape[1])):
-            x = x[:, index]
-    else:
-        x = torch.stack([_channel(x, channel, columns) for channel in programs.channels], dim=1)
-    tiles = x.reshape(-1, LANES, *x.shape[1:]).permute(0, 2, 3, 1)
-    return tiles.contiguous()
+        channels = torch.cat([channels, channels[-1:].expand(short, -1, -1)])
+    return channels.reshape(-1, WARP, *channels.shape[1:]).permute(0, 2, 3, 1).contiguous()
 
 
 def _channel(
@@ -146,13 +165,16 @@ def _channel(
     return total.to(x.dtype)
 
 
-@lru_cache(maxsize=8)
-def _kernel(device: int, real: torch.dtype) -> Any:
-    """Compile ops.cu for one device and precision."""
+@lru_cache(maxsize=32)
+def _kernel(device: int, real: torch.dtype, signals: int) -> Any:
+    """Compile ops.cu for one device, precision and number of signals a warp."""
     if not torch.cuda.is_available() or not hasattr(torch.cuda, "_compile_kernel"):
         raise MissingDependencyError(
             f"the GPU engine needs an NVIDIA GPU and torch 2.9 or newer with CUDA (this is torch "
             f"{torch.__version__}): pip install -U torch"
         )
-    name = "evaluate<float>" if real == torch.float32 else "evaluate<double>"
-    return torch.cuda._compile_kernel(_SOURCE.read_text(), name)
+    name = f"evaluate<{'float' if real == torch.float32 else 'double'}, {signals}>"
+    kernel = torch.cuda._compile_kernel(_SOURCE.read_text(), name)
+    limits = torch.cuda.get_device_properties(device)
+    kernel.set_shared_memory_config(getattr(limits, "shared_memory_per_block_optin", 48 << 10))
+    return kernel

@@ -50,9 +50,9 @@ class Measure(Protocol):
 class BaseMeasure:
     """mu0: every variable is an independent random path with a random total variation.
 
-    x(0) ~ N(mu0, sigma0^2). The total variation T ~ N(mu1, sigma1^2)^2 is split over the P - 1 steps
-    like the spacings of uniform points on [0, 1]. The first step goes up with probability q0, and
-    each later one turns round with probability q. Variables are x_0, x_1, ...
+    x(0) ~ N(mu0, sigma0^2). The total variation T ~ N(mu1, sigma1^2)^2 is split over the P - 1
+    steps like the spacings of uniform points on [0, 1]. The first step goes up with probability q0,
+    and each later one turns round with probability q. Variables are x_0, x_1, ...
     """
 
     n_variables: int = 3
@@ -116,7 +116,7 @@ class BaseMeasure:
         start = rng.standard_normal((n, 1), np.float32) * self.sigma0 + self.mu0
         variation = (rng.standard_normal((n, 1), np.float32) * self.sigma1 + self.mu1) ** 2
         first_up = rng.random((n, 1), np.float32) < self.q0
-        # Exponentials over their sum have the law of the spacings of sorted uniforms, without a sort.
+        # Exponentials over their sum have the law of spacings of sorted uniforms, without the sort.
         spacings = rng.standard_exponential((n, steps), np.float32) + np.float32(_TINY)
         turns = rng.random((n, steps), np.float32) < self.q
         turns[:, :1] = ~first_up

@@ -1,0 +1,11 @@
+"""Formulae by the million: seeds, exact rewrites, perturbations; as training batches or as shards.
+
+draw  random numbers and seeds; rules  the table of exact rewrites; perturb  other numbers, duality;
+families  a seed and its variants; stream  endless batches; build  parquet shards; stats  what is in
+them. All of it is compiled code on flat postfix rows (trees).
+"""
+
+from .families import CHANGES, KINDS, SPLITS, Batch, Recipe, draw_families
+from .stream import stream
+
+__all__ = ["CHANGES", "KINDS", "SPLITS", "Batch", "Recipe", "draw_families", "stream"]

@@ -1,0 +1,64 @@
+"""Changes of a whole formula: other numbers (its meaning moves), and duality (it does not).
+
+A perturbation is a vibration or a shift, half each, of every number of the formula: thresholds
+within 10 % or by [-6, 6], left bounds within 15 % or by [-15, 40] but not below 0. Widths are scaled
+by [0.6, 1.8] in both, and the right bound is the left one plus the width, at least 1; unbounded
+windows stay unbounded.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from ..formula.core import ALWAYS, EVENTUALLY, LT, NOT, UNBOUNDED, UNTIL
+from ..formula.sample import LAST_BOUND
+from .draw import below, rounded, uniform
+from .trees import CHANNEL, HI, LO, OP, THRESHOLD, UNIT, append
+
+THRESHOLD_VIBRATION, THRESHOLD_SHIFT = 0.10, 6.0
+BOUND_VIBRATION, BOUND_SHIFT_DOWN, BOUND_SHIFT_UP = 0.15, 15, 40
+NARROWEST, WIDEST = 0.6, 1.8
+DUALITY = 0.4
+MAX_BOUND = LAST_BOUND + BOUND_SHIFT_UP + int(WIDEST * LAST_BOUND)  # of any formula
+
+
+@njit(cache=True, nogil=True)
+def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
+    """Write source[:n] to out with other numbers; the length stays."""
+    shift = uniform(state) < 0.5
+    for i in range(n):
+        row = source[i]
+        op, lo, hi, threshold = row[OP], row[LO], row[HI], row[THRESHOLD]
+        if op <= LT:
+            if shift:
+                threshold += rounded(UNIT * uniform(state, -THRESHOLD_SHIFT, THRESHOLD_SHIFT))
+            else:
+                factor = uniform(state, 1.0 - THRESHOLD_VIBRATION, 1.0 + THRESHOLD_VIBRATION)
+                threshold = rounded(threshold * factor)
+        elif op == ALWAYS or op == EVENTUALLY or op == UNTIL:
+            width = hi - lo
+            if shift:
+                lo = max(0, lo - BOUND_SHIFT_DOWN + below(state, BOUND_SHIFT_DOWN + BOUND_SHIFT_UP + 1))
+            else:
+                lo = rounded(lo * uniform(state, 1.0 - BOUND_VIBRATION, 1.0 + BOUND_VIBRATION))
+            if hi != UNBOUNDED:
+                hi = lo + max(1, rounded(width * uniform(state, NARROWEST, WIDEST)))
+        append(out, i, op, lo, hi, row[CHANNEL], threshold)
+    return n
+
+
+@njit(cache=True, nogil=True)
+def dualise(source, n, out):  # type: ignore[no-untyped-def]
+    """Write source[:n] to out with G_I A as ¬F_I ¬A and F_I A as ¬G_I ¬A; the new length."""
+    length = 0
+    for i in range(n):
+        row = source[i]
+        op = row[OP]
+        if op == ALWAYS or op == EVENTUALLY:
+            dual = EVENTUALLY if op == ALWAYS else ALWAYS
+            length = append(out, length, NOT, 0, 0, -1, 0)
+            length = append(out, length, dual, row[LO], row[HI], -1, 0)
+            length = append(out, length, NOT, 0, 0, -1, 0)
+        else:
+            length = append(out, length, op, row[LO], row[HI], row[CHANNEL], row[THRESHOLD])
+    return length

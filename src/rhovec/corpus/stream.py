@@ -1,0 +1,52 @@
+"""An endless stream of formulae for training: batches of whole families, never as text.
+
+    for batch in stream(Recipe(seed=1, channels=3), batch=2048):   # 256 families of 8
+        K = teacher(batch.programs)
+
+The batches depend on the arguments alone, not on `workers`. To go on where a batch ended, start at
+`batch.family[-1] + 1`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from ..errors import RhovecError
+from .families import SPLITS, Batch, Recipe, draw_families, find_families
+
+
+def stream(
+    recipe: Recipe | None = None,
+    *,
+    batch: int = 2048,
+    split: str = "train",
+    start: int = 0,
+    workers: int = 1,
+) -> Iterator[Batch]:
+    """Endless batches of `batch` formulae, the families of one split from number `start` on.
+
+    `workers` threads draw ahead, as compiled code lets the others run.
+    """
+    recipe = Recipe() if recipe is None else recipe
+    if batch < 1 or batch % recipe.family_size:
+        raise RhovecError(f"batch must be a multiple of the family size {recipe.family_size}")
+    if split not in SPLITS:
+        raise RhovecError(f"split must be one of {', '.join(SPLITS)}, not {split!r}")
+    if start < 0 or workers < 1:
+        raise RhovecError("start must be 0 or more, and workers 1 or more")
+    return _batches(recipe, batch // recipe.family_size, split, start, workers)
+
+
+def _batches(
+    recipe: Recipe, families: int, split: str, start: int, workers: int
+) -> Iterator[Batch]:
+    ahead: deque[Future[Batch]] = deque()
+    with ThreadPoolExecutor(workers, thread_name_prefix="corpus") as pool:
+        while True:
+            while len(ahead) <= workers:
+                numbers = find_families(recipe, start, families, split)
+                start = int(numbers[-1]) + 1
+                ahead.append(pool.submit(draw_families, recipe, numbers))
+            yield ahead.popleft().result()

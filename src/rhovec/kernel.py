@@ -1,0 +1,496 @@
+"""The semantic kernel: how alike two formulae are, judged by their robustness on random signals.
+
+    k'(a, b) = <rho_a, rho_b> / (|rho_a| |rho_b|)        k(a, b) = exp(-(1 - k'(a, b)) / sigma2)
+
+where rho_a is the vector of a's robustness on N signals of a measure. Robustness is computed in the
+signals' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
+exact to about 1e-6 for its signals. Signals are streamed, so memory does not grow with N. Kernels
+differ only in what they take of a signal (`_features`); anchors, kernel PCA and a model's training
+need nothing but `gram`, which a kernel on syntax has, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+import numpy as np
+
+from .errors import FormulaError, MissingDependencyError, RhovecError, SignalError
+from .formula.core import FALSE, TRUE, Formula, arity
+from .formula.programs import FormulaLike, as_formulae
+from .formula.simplify import simplify
+from .robustness import robustness, satisfaction
+from .signals import BaseMeasure, Measure
+
+Formulae = FormulaLike | Iterable[FormulaLike]
+Progress = Callable[[float], object]  # called with the share that is done
+
+HELD_BYTES = 256 << 20  # signals up to this size are kept between calls, more are drawn anew
+ROWS = 4096  # formulae evaluated at once where their number is free
+FEATURES = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in a block of features
+PRODUCTS = 1 << 22  # products of single signals held at once for a standard error
+LARGEST = 1e75  # features whose fourth powers can still be added up
+DISTINCT = 1e-8  # squared distance from the other anchors, as a share of the largest norm
+
+
+class Teacher(Protocol):
+    """Anything that says how alike formulae are; anchors and models are made from it.
+
+    gram(first) is (A, A), symmetric and positive semidefinite; gram(first, second) is (A, B).
+    """
+
+    def gram(self, first: Formulae, second: Formulae | None = None, /) -> np.ndarray: ...
+
+
+# -- kernels on signals ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _SampledKernel:
+    """Inner products of features over a measure's signals.
+
+    measure: mu0, or `Trajectories` of the user's own.
+    n_signals: by default 1000 of mu0, all of the user's own.
+    normalised: the cosine k' instead of the mean product.
+    exponentiated: exp(-d^2 / (2 sigma2)) of the distance d that goes with the inner product; for
+        unit vectors that is k above.
+    device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
+    """
+
+    measure: Measure = field(default_factory=BaseMeasure)
+    n_signals: int | None = None
+    sigma2: float = 0.2
+    seed: int = 0
+    normalised: bool = True
+    exponentiated: bool = True
+    device: str = "cpu"
+    _held: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.sigma2 > 0:
+            raise RhovecError(f"sigma2 must be positive, not {self.sigma2}")
+        self.measure.count(self.n_signals)
+        if self.device != "cpu":
+            _require_cuda(self.device)
+
+    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+        """What the kernel takes of each signal (n, V, P): (B, n), or T numbers each, (B, n, T)."""
+        raise NotImplementedError
+
+    def _width(self) -> int:
+        """T: numbers a signal."""
+        return 1
+
+    def gram(
+        self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Similarities (A, B) float64; without a second list (A, A), symmetric."""
+        rows, columns = self._checked(first), None if second is None else self._checked(second)
+        return _by_rows(self._gram, rows, columns, progress)
+
+    def gram_errors(
+        self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
+    ) -> np.ndarray:
+        """The standard errors of `gram`, (A, B) float64."""
+        rows, columns = self._checked(first), None if second is None else self._checked(second)
+        return _by_rows(self._errors, rows, columns, progress)
+
+    def similarity(self, first: Formulae, second: Formulae) -> Any:
+        """k of every pair, (A, B); a single formula drops its axis, so that two give a float."""
+        return _drop_axes(self.gram(first, second), first, second)
+
+    def standard_error(self, first: Formulae, second: Formulae) -> Any:
+        """The Monte Carlo standard error of `similarity`, in the same shape.
+
+        By the delta method, from how much the signals differ: k plus and minus 1.96 of it holds the
+        value for infinitely many signals 95 times in 100. For equivalent formulae it is about 0.
+        """
+        return _drop_axes(self.gram_errors(first, second), first, second)
+
+    def signatures(self, formulae: Formulae) -> np.ndarray:
+        """Unit vectors whose inner products are k': (B, N) float32, of a single formula (N,).
+
+        Where a signal gives T numbers they have N * T columns.
+        """
+        checked = self._checked(formulae)
+        columns = self.measure.count(self.n_signals) * self._width()
+        out = np.empty((len(checked), columns), np.float32)
+        for start in range(0, len(checked), ROWS):
+            part, place = checked[start : start + ROWS], out[start : start + ROWS]
+            squares: Any = 0.0
+            done = 0
+            for f in self._stream(part):
+                flat = f.reshape(len(part), -1)
+                squares = squares + (flat * flat).sum(1)
+                place[:, done : done + flat.shape[1]] = _numpy(flat)
+                done += flat.shape[1]
+            norms = np.sqrt(_require_direction(part, _numpy(squares)))
+            place /= norms.astype(np.float32)[:, None]
+        return out[0] if isinstance(formulae, Formula | str) else out
+
+    def signals(self) -> Iterator[Any]:
+        """The kernel's signals on its device, in blocks (n, V, P); a single one if they are held."""
+        n = self.measure.count(self.n_signals)
+        if 4 * n * len(self.measure.variables) * self.measure.points > HELD_BYTES:
+            yield from map(self._to_device, self.measure.blocks(self.n_signals, self.seed))
+            return
+        if not self._held:
+            blocks = list(self.measure.blocks(self.n_signals, self.seed))
+            self._held.append(self._to_device(np.concatenate(blocks)))
+        yield self._held[0]
+
+    def _to_device(self, block: np.ndarray) -> Any:
+        if self.device == "cpu":
+            return block
+        import torch
+
+        return torch.from_numpy(block).to(self.device)
+
+    def _checked(self, formulae: Formulae) -> list[Formula]:
+        checked, _ = as_formulae(formulae)
+        known = set(self.measure.variables)
+        for phi in checked:
+            unknown = [name for name in phi.variables if name not in known]
+            if unknown:
+                raise SignalError(
+                    f"{_name(phi)} uses {', '.join(unknown[:8])}, but the measure has "
+                    f"{', '.join(self.measure.variables[:8])}; give trajectories that have it, or "
+                    "lower the formula with a Schema"
+                )
+            operators = phi.code[:, 0]
+            if ((operators == TRUE) | (operators == FALSE)).any():
+                root = simplify(phi).code[-1, 0]
+                if root in (TRUE, FALSE):
+                    raise FormulaError(
+                        f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
+                    )
+        return checked
+
+    def _stream(self, formulae: list[Formula], progress: Progress | None = None) -> Iterator[Any]:
+        """Features (B, n, T) in float64 of a part of the signals after the other."""
+        room = FEATURES[self.device.partition(":")[0]]
+        step = max(1, room // (len(formulae) * self._width()))
+        total, done = self.measure.count(self.n_signals), 0
+        for signals in self.signals():
+            for start in range(0, len(signals), step):
+                part = signals[start : start + step]
+                f = _float64(self._features(formulae, part)).reshape(len(formulae), len(part), -1)
+                if not abs(f).max() < LARGEST:
+                    at_fault = int((abs(f).reshape(len(f), -1).max(1) < LARGEST).argmin())
+                    raise FormulaError(f"the robustness of {_name(formulae[at_fault])} overflows")
+                yield f
+                done += len(part)
+                if progress:
+                    progress(done / total)
+
+    def _gram(
+        self, rows: list[Formula], columns: list[Formula] | None, progress: Progress | None
+    ) -> np.ndarray:
+        both = rows if columns is None else rows + columns
+        cross: Any = 0.0
+        squares: Any = 0.0
+        for f in self._stream(both, progress):
+            flat = f.reshape(len(both), -1)
+            left = flat[: len(rows)]
+            cross = cross + left @ (left if columns is None else flat[len(rows) :]).T
+            squares = squares + (flat * flat).sum(1)
+        if self.normalised:
+            _require_direction(both, _numpy(squares))
+        n = self.measure.count(self.n_signals)
+        a, b = squares[: len(rows), None] / n, squares[None, -cross.shape[1] :] / n
+        out = _numpy(self._value(cross / n, a, b))
+        if columns is None:
+            out = (out + out.T) / 2  # a product on a GPU need not be symmetric to the last bit
+            if self.normalised or self.exponentiated:
+                np.fill_diagonal(out, 1.0)
+        return out
+
+    def _errors(
+        self, rows: list[Formula], columns: list[Formula] | None, progress: Progress | None
+    ) -> np.ndarray:
+        """k is a function of the means of w = <a, b>, p = <a, a>, q = <b, b>, each of one signal.
+
+        Its variance is that of the sum of the three times their slopes, so the second moments of the
+        three are added up beside the means.
+        """
+        both = rows if columns is None else rows + columns
+        sums: Any = [0.0] * 9
+        for f in self._stream(both, progress):
+            a = f[: len(rows)]
+            b = a if columns is None else f[len(rows) :]
+            p, q = (a * a).sum(2), (b * b).sum(2)
+            flat_a, flat_b = a.reshape(len(a), -1), b.reshape(len(b), -1)
+            weighted_a = (a * p[:, :, None]).reshape(len(a), -1)
+            weighted_b = (b * q[:, :, None]).reshape(len(b), -1)
+            pq = p @ q.T
+            block = (
+                flat_a @ flat_b.T, p.sum(1)[:, None], q.sum(1)[None],
+                pq if f.shape[2] == 1 else _squared_products(a, b), weighted_a @ flat_b.T,
+                flat_a @ weighted_b.T, (p * p).sum(1)[:, None], pq, (q * q).sum(1)[None],
+            )  # fmt: skip
+            sums = [s + x for s, x in zip(sums, block, strict=True)]
+        n = self.measure.count(self.n_signals)
+        w, p, q, ww, wp, wq, pp, pq, qq = (s / n for s in sums)
+        if self.normalised:
+            _require_direction(rows, _numpy(p)[:, 0])
+            _require_direction(columns or rows, _numpy(q)[0])
+        by_w, by_p, by_q = self._slopes(w, p, q)
+        variance = (
+            (ww - w * w) * by_w**2 + (pp - p * p) * by_p**2 + (qq - q * q) * by_q**2
+            + 2 * ((wp - w * p) * by_w * by_p + (wq - w * q) * by_w * by_q)
+            + 2 * (pq - p * q) * by_p * by_q
+        )  # fmt: skip
+        errors: np.ndarray = np.sqrt(np.maximum(_numpy(variance), 0) / n)
+        return errors
+
+    def _value(self, cross: Any, a: Any, b: Any) -> Any:
+        """The kernel (A, B) of the mean products (A, B) and the mean squares (A, 1) and (1, B)."""
+        if self.normalised:
+            cross, a, b = (cross / (a * b) ** 0.5).clip(-1, 1), 1.0, 1.0
+        return _exp(-(a + b - 2 * cross) / (2 * self.sigma2)) if self.exponentiated else cross
+
+    def _slopes(self, cross: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
+        """The derivatives of `_value` by its three arguments, each (A, B)."""
+        slope = self._value(cross, a, b) / self.sigma2 if self.exponentiated else 1 + 0 * cross
+        if self.normalised:
+            norm = (a * b) ** 0.5
+            cosine = cross / norm
+            return slope / norm, -slope * cosine / (2 * a), -slope * cosine / (2 * b)
+        share = -slope / 2 if self.exponentiated else 0 * slope
+        return slope, share, share
+
+
+class StlKernel(_SampledKernel):
+    __doc__ = "The kernel of robustness at time 0. " + (_SampledKernel.__doc__ or "")
+
+    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+        return robustness(formulae, signals, variables=self.measure.variables)
+
+
+class BooleanKernel(_SampledKernel):
+    """The kernel of satisfaction, +1 or -1, instead of robustness: k' is 1 - 2 P(they differ).
+
+    The arguments are those of StlKernel.
+    """
+
+    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+        return 2 * _float64(satisfaction(formulae, signals, variables=self.measure.variables)) - 1
+
+
+class IntegratedKernel(_SampledKernel):
+    """The kernel of the whole robustness trace: inner products over signals and mean over time.
+
+    The arguments are those of StlKernel.
+    """
+
+    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+        trace = robustness(formulae, signals, variables=self.measure.variables, trace=True)
+        return trace / self.measure.points**0.5
+
+    def _width(self) -> int:
+        return self.measure.points
+
+
+def _by_rows(
+    method: Callable[..., np.ndarray],
+    rows: list[Formula],
+    columns: list[Formula] | None,
+    progress: Progress | None,
+) -> np.ndarray:
+    """A long list against a shorter one is done in pieces, so that features stay bounded."""
+    if columns is None or max(len(rows), len(columns)) <= ROWS:
+        return method(rows, columns, progress)
+    if len(columns) > len(rows):
+        return _by_rows(method, columns, rows, progress).T
+    starts = range(0, len(rows), ROWS)
+    parts = []
+    for i, start in enumerate(starts):
+        parts.append(method(rows[start : start + ROWS], columns, None))
+        if progress:
+            progress((i + 1) / len(starts))
+    return np.concatenate(parts)
+
+
+def _squared_products(a: Any, b: Any) -> Any:
+    """Sum over signals of <a, b>^2, (A, B), for features (A, n, T) and (B, n, T)."""
+    total: Any = 0.0
+    step = max(1, PRODUCTS // (len(a) * len(b)))
+    for start in range(0, a.shape[1], step):
+        left = a[:, start : start + step].swapaxes(0, 1)
+        right = b[:, start : start + step].swapaxes(0, 1).swapaxes(1, 2)
+        total = total + ((left @ right) ** 2).sum(0)
+    return total
+
+
+def _require_direction(formulae: list[Formula], squares: np.ndarray) -> np.ndarray:
+    if not squares.all():
+        phi = formulae[int((squares == 0).argmax())]
+        raise FormulaError(
+            f"the robustness of {_name(phi)} is 0 on every signal, so it has no angle with others; "
+            "leave it out, or take normalised=False"
+        )
+    return squares
+
+
+def _require_cuda(device: str) -> None:
+    if device.partition(":")[0] != "cuda":
+        raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}')
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError(
+            'device="cuda" needs torch: pip install "rhovec[torch]"'
+        ) from None
+    if not torch.cuda.is_available():
+        raise MissingDependencyError('torch finds no CUDA device here; take device="cpu"')
+
+
+def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
+    if isinstance(second, Formula | str):
+        values = values[:, 0]
+    if isinstance(first, Formula | str):
+        values = values[0]
+    return values if values.ndim else float(values)
+
+
+def _name(phi: Formula) -> str:
+    text = str(phi)
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+# What NumPy and torch spell differently.
+
+
+def _float64(values: Any) -> Any:
+    return values.astype(np.float64) if isinstance(values, np.ndarray) else values.double()
+
+
+def _numpy(values: Any) -> np.ndarray:
+    return values if isinstance(values, np.ndarray) else values.cpu().numpy()
+
+
+def _exp(values: Any) -> Any:
+    return np.exp(values) if isinstance(values, np.ndarray) else values.exp()
+
+
+# -- a kernel on syntax ----------------------------------------------------------------------------
+
+
+class SubtreeKernel:
+    """Similarity of syntax alone: the cosine of the counts of every subtree.
+
+    Two subtrees are the same if all of their operators, bounds, channels and thresholds are.
+    """
+
+    def gram(self, first: Formulae, second: Formulae | None = None, /) -> np.ndarray:
+        """Similarities (A, B) float64 in [0, 1]; without a second list (A, A)."""
+        rows = as_formulae(first)[0]
+        columns = [] if second is None else as_formulae(second)[0]
+        # Where each distinct subtree occurs: its number -> formula -> count.
+        numbers: dict[tuple[Any, ...], int] = {}
+        found: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
+        squares = np.zeros(len(rows) + len(columns))
+        for i, phi in enumerate(rows + columns):
+            stack: list[int] = []
+            for row in phi.rows():
+                k = arity(row[0])
+                key = (*row, *stack[len(stack) - k :])
+                del stack[len(stack) - k :]
+                stack.append(numbers.setdefault(key, len(numbers)))
+                found[stack[-1]][i] += 1
+        cross = np.zeros((len(rows), len(columns) or len(rows)))
+        for places in found.values():
+            where, counts = np.array(list(places)), np.array(list(places.values()), np.float64)
+            squares[where] += counts**2
+            left = where < len(rows)
+            right = ~left if columns else left
+            offset = len(rows) if columns else 0
+            cross[np.ix_(where[left], where[right] - offset)] += np.outer(
+                counts[left], counts[right]
+            )
+        norms = np.sqrt(squares)
+        cross /= np.outer(norms[: len(rows)], norms[-cross.shape[1] :])
+        return cross
+
+
+# -- vectors from a kernel -------------------------------------------------------------------------
+
+
+class AnchorEmbedding:
+    """A formula as its similarities to D anchors, which are chosen to differ in meaning."""
+
+    def __init__(self, kernel: Teacher, n_anchors: int, seed: int = 0):
+        self.kernel = kernel
+        self.n_anchors = n_anchors
+        self.seed = seed
+        self.anchors: list[Formula] = []
+
+    def fit(self, formulae: Formulae) -> Self:
+        """Choose anchors among the formulae by pivoted Cholesky: each is the one farthest from the
+        span of those before, the seed chooses the first. The Gram matrix (B, B) is held meanwhile.
+        """
+        candidates, _ = as_formulae(formulae)
+        gram = self.kernel.gram(candidates)
+        residual = np.diag(gram).copy()
+        smallest = DISTINCT * residual.max()
+        factor = np.zeros((self.n_anchors, len(candidates)))
+        chosen = []
+        pivot = int(np.random.default_rng(self.seed).integers(len(candidates)))
+        for i in range(self.n_anchors):
+            if residual[pivot] <= smallest:
+                raise FormulaError(
+                    f"only {i} of {len(candidates)} formulae differ in meaning; ask for fewer than "
+                    f"{self.n_anchors} anchors, or give more formulae"
+                )
+            chosen.append(pivot)
+            explained = factor[:i].T @ factor[:i, pivot]
+            factor[i] = (gram[pivot] - explained) / np.sqrt(residual[pivot])
+            residual -= factor[i] ** 2
+            residual[chosen] = 0
+            pivot = int(residual.argmax())
+        self.anchors = [candidates[i] for i in chosen]
+        return self
+
+    def transform(self, formulae: Formulae) -> np.ndarray:
+        """(B, D) float64; of a single formula (D,)."""
+        if not self.anchors:
+            raise RhovecError("there are no anchors yet: call fit first")
+        out = self.kernel.gram(formulae, self.anchors)
+        return out[0] if isinstance(formulae, Formula | str) else out
+
+
+class KernelPCA:
+    """The directions of a kernel's feature space in which formulae vary most.
+
+    Nyström: features are taken in the span of D anchors (all distinct directions if D is the number
+    of formulae), then centred and rotated.
+    """
+
+    def __init__(self, kernel: Teacher, n_components: int, n_anchors: int, seed: int = 0):
+        self.embedding = AnchorEmbedding(kernel, n_anchors, seed)
+        self.n_components = n_components
+        if not 0 < n_components <= n_anchors:
+            raise RhovecError(
+                f"n_components must be 1 to {n_anchors}, the number of anchors, not {n_components}"
+            )
+
+    def fit(self, formulae: Formulae) -> Self:
+        candidates, _ = as_formulae(formulae)
+        anchors = self.embedding.fit(candidates).anchors
+        values, vectors = np.linalg.eigh(self.embedding.kernel.gram(anchors))
+        whiten = vectors / np.sqrt(np.maximum(values, DISTINCT * values[-1]))
+        features = self.embedding.transform(candidates) @ whiten
+        mean = features.mean(axis=0)
+        centred = features - mean
+        variances, axes = np.linalg.eigh(centred.T @ centred / len(centred))
+        axes = axes[:, ::-1][:, : self.n_components]
+        self.explained_variance = variances[::-1][: self.n_components]  # (n_components,)
+        self._rotate, self._shift = whiten @ axes, mean @ axes
+        return self
+
+    def transform(self, formulae: Formulae) -> np.ndarray:
+        """(B, n_components) float64; of a single formula (n_components,)."""
+        return np.asarray(self.embedding.transform(formulae) @ self._rotate - self._shift)

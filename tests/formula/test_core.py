@@ -1,0 +1,219 @@
+"""A Formula is a value: frozen, hashable, compared by structure, combined by operators."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rhovec as rv
+from rhovec.errors import FormulaError
+from rhovec.formula import Formula, parse
+from rhovec.formula.core import (
+    ALWAYS,
+    AND,
+    MAX_BOUND,
+    NAMES,
+    NEXT,
+    NOT,
+    UNBOUNDED,
+    UNTIL,
+    arity,
+    canonical_channel,
+    compose,
+    is_timed,
+    natural_key,
+)
+from rhovec.formula.strategies import formulae
+
+DEEP = 100_000
+
+
+class Facts(NamedTuple):
+    size: int
+    depth: int
+    horizon: int
+    variables: set[str]
+    sizes: list[int]
+    depths: list[int]
+
+
+def facts_of(phi: Formula) -> Facts:
+    """What the properties should say, by recursion from the root."""
+    rows = phi.rows()
+
+    def visit(end: int) -> tuple[int, Facts]:
+        """Facts of the subtree whose root is row `end`, and where it starts."""
+        op, lo, hi, channel, _ = rows[end]
+        names = {name for name, _ in channel} if channel else set()
+        start, below = end, []
+        for _ in range(arity(op)):
+            start, facts = visit(start - 1)
+            below.insert(0, facts)
+        size = 1 + sum(f.size for f in below)
+        depth = max((f.depth + 1 for f in below), default=0)
+        ahead = max((f.horizon for f in below), default=0)
+        if is_timed(op):
+            ahead += lo if hi == UNBOUNDED else hi
+        ahead += op == NEXT
+        return start, Facts(
+            size,
+            depth,
+            ahead,
+            names.union(*(f.variables for f in below)),
+            [n for f in below for n in f.sizes] + [size],
+            [n for f in below for n in f.depths] + [depth],
+        )
+
+    start, facts = visit(len(rows) - 1)
+    assert start == 0
+    return facts
+
+
+@given(formulae(("x_10", "x_9", "speed"), linear=True, max_leaves=20))
+def test_facts_agree_with_the_recursive_definition(phi: Formula) -> None:
+    expected = facts_of(phi)
+    assert (phi.size, phi.depth, phi.horizon) == expected[:3]
+    assert set(phi.variables) == expected.variables
+    assert list(phi.variables) == [n for n in ("speed", "x_9", "x_10") if n in expected.variables]
+    sizes, depths, _ = phi.shape()
+    assert (sizes.tolist(), depths.tolist()) == (expected.sizes, expected.depths)
+
+
+def test_facts_of_random_formulae() -> None:
+    for phi in rv.random_formulae(300, seed=8):
+        assert (phi.size, phi.depth, phi.horizon) == facts_of(phi)[:3]
+
+
+def test_horizon() -> None:
+    assert parse("x > 0").horizon == 0
+    assert parse("next always[2,5] x > 0").horizon == 6
+    assert parse("always[7,inf] eventually[0,2] x > 0").horizon == 9
+    assert parse("always[0,3] x > 0 until[1,4] next y > 0").horizon == 7
+    far = parse(f"always[0,{MAX_BOUND}] " * 20_000 + "x > 0")
+    assert far.horizon == 20_000 * MAX_BOUND  # more than 64 bits hold
+
+
+@given(formulae(linear=True), formulae(linear=True))
+def test_equality_is_structural(a: Formula, b: Formula) -> None:
+    assert (a == b) == (str(a) == str(b))
+    assert (a != b) == (str(a) != str(b))
+    again = Formula.from_rows(a.rows())
+    assert again == a
+    assert again is not a
+    assert hash(again) == hash(a)
+    assert {a: 1}[again] == 1
+    assert a != str(a)
+
+
+@given(formulae(linear=True))
+def test_copies_are_equal_and_frozen(phi: Formula) -> None:
+    for other in (pickle.loads(pickle.dumps(phi)), copy.copy(phi), copy.deepcopy([phi])[0]):
+        assert other == phi
+        assert hash(other) == hash(phi)
+        assert str(other) == str(phi)
+        assert not other.code.flags.writeable
+        assert not other.thresholds.flags.writeable
+
+
+def test_differences_that_must_be_seen() -> None:
+    texts = ["x > 1", "x >= 1", "y > 1", "x > 2", "2 * x > 1", "not x > 1", "always x > 1",
+             "always[1,inf] x > 1", "always[0,1] x > 1", "eventually x > 1", "x > 1 and y > 1",
+             "y > 1 and x > 1"]  # fmt: skip
+    assert len({parse(text) for text in texts}) == len(texts)
+
+
+def test_minus_zero_is_zero() -> None:
+    (row,) = parse("x > 0").rows()
+    negative = Formula.from_rows([(*row[:4], -0.0)])
+    assert negative == parse("x > 0")
+    assert hash(negative) == hash(parse("x > 0"))
+    assert not np.signbit(negative.thresholds).any()
+
+
+def test_a_formula_is_frozen() -> None:
+    phi = parse("x > 1")
+    with pytest.raises(AttributeError, match="frozen"):
+        phi.channels = ()  # type: ignore[misc]
+    with pytest.raises(AttributeError, match="frozen"):
+        del phi.code
+    with pytest.raises(AttributeError):
+        phi.note = "new"  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="read-only"):
+        phi.thresholds[0] = 2.0
+    with pytest.raises(ValueError, match="read-only"):
+        phi.code[0, 0] = 2
+
+
+def test_operators() -> None:
+    a, b = parse("x > 1"), parse("y - x < 2")
+    assert ~a == parse("not x > 1")
+    assert a & b == parse("x > 1 and y - x < 2")
+    assert a | b == parse("x > 1 or y - x < 2")
+    assert a >> b == parse("x > 1 -> y - x < 2")
+    assert ~(a & b) | a == parse("(not (x > 1 and y - x < 2)) or x > 1")
+    assert compose(UNTIL, a, b, lo=2, hi=5) == parse("x > 1 until[2,5] y - x < 2")
+    assert compose(ALWAYS, a, lo=3) == parse("always[3,inf] x > 1")
+
+
+def test_a_formula_has_no_truth_value() -> None:
+    with pytest.raises(TypeError, match="combine formulae with &"):
+        assert parse("x > 1")
+
+
+def test_misuse_is_named() -> None:
+    a = parse("x > 1")
+    with pytest.raises(FormulaError, match=r"parse text with rv\.parse first"):
+        a & "y > 1"  # type: ignore[operator]
+    with pytest.raises(FormulaError, match="and takes 2 operand"):
+        compose(AND, a)
+    with pytest.raises(FormulaError, match="0 <= left <= right"):
+        compose(ALWAYS, a, lo=3, hi=2)
+    with pytest.raises(FormulaError, match="0 <= left <= right"):
+        compose(ALWAYS, a, lo=-1, hi=2)
+    with pytest.raises(FormulaError, match="use inf"):
+        compose(ALWAYS, a, lo=0, hi=MAX_BOUND + 1)
+
+
+def test_every_operator_has_a_name_and_an_arity() -> None:
+    assert [arity(op) for op in range(len(NAMES))] == [0] * 6 + [1] * 4 + [2] * 5
+    assert [name for op, name in enumerate(NAMES) if is_timed(op)] == [
+        "always", "eventually", "until",
+    ]  # fmt: skip
+
+
+coefficients = st.dictionaries(
+    st.sampled_from(["x_2", "x_10", "a", "b", "y4", "y5"]),
+    st.floats(-8, 8).filter(lambda c: abs(c) > 1e-3),
+    min_size=1,
+)
+
+
+@given(coefficients)
+def test_channels_have_one_order_and_sign(terms: dict[str, float]) -> None:
+    channel, sign = canonical_channel(terms)
+    assert {n: sign * c for n, c in channel} == terms
+    opposite, other_sign = canonical_channel({n: -c for n, c in reversed(terms.items())})
+    assert (opposite, other_sign) == (channel, -sign)
+    positive = [n for n, c in channel if c > 0]
+    assert 2 * len(positive) >= len(channel)
+    assert [n for n, _ in channel[: len(positive)]] == positive
+    assert positive == sorted(positive, key=natural_key)
+
+
+def test_natural_order() -> None:
+    names = ["x_10", "x_2", "b", "x_1", "a2b10", "a2b9", "x"]
+    assert sorted(names, key=natural_key) == ["a2b9", "a2b10", "b", "x", "x_1", "x_2", "x_10"]
+
+
+def test_depth_is_limited_by_memory_alone() -> None:
+    phi = parse("not " * DEEP + "x > 1")
+    assert (phi.size, phi.depth, phi.horizon) == (DEEP + 1, DEEP, 0)
+    assert pickle.loads(pickle.dumps(phi)) == copy.deepcopy(phi) == phi
+    assert hash(phi) == hash(parse("not " * DEEP + "x > 1"))
+    assert compose(NOT, phi).depth == DEEP + 1

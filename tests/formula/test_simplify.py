@@ -1,0 +1,240 @@
+"""Simplification: the same robustness bit for bit, one result however the formula was written."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rhovec as rv
+from rhovec.formula import Formula, parse, simplify
+from rhovec.formula.core import AND, IFF, MAX_BOUND, OR, Row, arity
+from rhovec.formula.strategies import formulae
+from rhovec.robustness.reference import satisfaction_trace
+
+DEEP = 100_000
+NAMES = ("x_0", "x_1", "x_2")
+
+# Few thresholds and variables, so that operands repeat, imply and absorb each other.
+TEXTS = [
+    f"{name} {comparison} {threshold}"
+    for name in NAMES[:2]
+    for comparison in ("<", "<=", ">", ">=")
+    for threshold in (-1, 0, 0.5)
+] + ["true", "false"]
+
+
+@st.composite
+def crowded(draw: st.DrawFn) -> Formula:
+    """Formulae in which the rules for and/or find something to do."""
+
+    def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+        window = st.sampled_from(["", "[0,0]", "[1,1]", "[0,3]", "[2,inf]", "[1,30]"])
+        binary = st.sampled_from(["and", "and", "or", "or", "->", "<->"])
+        unary = st.sampled_from(["not", "next"])
+        timed = st.sampled_from(["always", "eventually"])
+        return st.one_of(
+            st.builds(lambda a, op, b: f"({a} {op} {b})", inner, binary, inner),
+            st.builds(lambda op, a: f"{op} ({a})", unary, inner),
+            st.builds(lambda op, w, a: f"{op}{w} ({a})", timed, window, inner),
+            st.builds(lambda a, w, b: f"({a} until{w} {b})", inner, window, inner),
+        )
+
+    return parse(draw(st.recursive(st.sampled_from(TEXTS), extend, max_leaves=12)))
+
+
+any_formula = formulae(NAMES, max_bound=12, max_leaves=8) | crowded()
+
+
+def signals(points: int, seed: int = 0) -> np.ndarray:
+    """(4, 3, points), half of them with ties."""
+    x = np.random.default_rng(seed).normal(size=(4, 3, points))
+    x[:2] = np.round(2 * x[:2]) / 2
+    return x
+
+
+def same_robustness(phi: Formula, psi: Formula, points: int) -> bool:
+    a, b = rv.robustness([phi, psi], signals(points), trace=True)
+    return np.array_equal(a, b)
+
+
+# -- properties ------------------------------------------------------------------------------------
+
+
+@given(any_formula, st.sampled_from([1, 2, 9]))
+def test_robustness_stays_the_same(phi: Formula, points: int) -> None:
+    assert same_robustness(phi, simplify(phi), points)
+
+
+@given(any_formula)
+def test_satisfaction_stays_the_same(phi: Formula) -> None:
+    x = dict(zip(NAMES, signals(5).transpose(1, 0, 2), strict=True))
+    assert np.array_equal(satisfaction_trace(phi, x), satisfaction_trace(simplify(phi), x))
+
+
+@given(any_formula)
+def test_a_second_time_changes_nothing(phi: Formula) -> None:
+    once = simplify(phi)
+    assert simplify(once) == once
+
+
+@given(any_formula)
+def test_the_negation_is_simplified_alike(phi: Formula) -> None:
+    assert simplify(~~phi) == simplify(phi)
+    assert same_robustness(~phi, simplify(~phi), 4)
+
+
+def test_random_formulae_stay_the_same() -> None:
+    drawn = rv.random_formulae(400, seed=5)
+    simple = [simplify(phi) for phi in drawn]
+    x = signals(20, seed=1)
+    assert np.array_equal(rv.robustness(drawn, x, trace=True), rv.robustness(simple, x, trace=True))
+    assert sum(s.size for s in simple) < sum(phi.size for phi in drawn)
+
+
+def shuffled(phi: Formula, seed: int) -> Formula:
+    """Operands of and, or and iff swapped at random, everywhere."""
+    rng = np.random.default_rng(seed)
+    stack: list[list[Row]] = []
+    for row in phi.rows():
+        operands = [stack.pop() for _ in range(arity(row[0]))][::-1]
+        if row[0] in (AND, OR, IFF) and rng.random() < 0.5:
+            operands.reverse()
+        stack.append([r for operand in operands for r in operand] + [row])
+    return Formula.from_rows(stack[0])
+
+
+@given(any_formula, st.integers(0, 10**6))
+@settings(max_examples=300)
+def test_the_order_of_operands_does_not_matter(phi: Formula, seed: int) -> None:
+    assert simplify(shuffled(phi, seed)) == simplify(phi)
+
+
+@given(st.lists(st.sampled_from(TEXTS[:-2]), min_size=2, max_size=7), st.sampled_from(["and", "or"]),
+       st.randoms(use_true_random=False))  # fmt: skip
+def test_the_nesting_of_and_and_or_does_not_matter(texts: list[str], op: str, draw: object) -> None:
+    assert hasattr(draw, "shuffle")
+    left = f" {op} ".join(texts)
+    draw.shuffle(texts)
+    right = f" {op} (".join(texts) + ")" * (len(texts) - 1)
+    assert simplify(parse(left)) == simplify(parse(right))
+
+
+# -- rules, one by one -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "simple"),
+    [
+        # constants
+        ("x > 0 and true", "x > 0"),
+        ("x > 0 and false", "false"),
+        ("x > 0 or true", "true"),
+        ("x > 0 or false", "x > 0"),
+        ("false -> x > 0", "true"),
+        ("true -> x > 0", "x > 0"),
+        ("x > 0 -> false", "x <= 0"),
+        ("x > 0 -> true", "true"),
+        ("x > 0 <-> true", "x > 0"),
+        ("false <-> x > 0", "x <= 0"),
+        ("true <-> false", "false"),
+        ("not true", "false"),
+        ("always[3,9] true", "true"),
+        ("eventually next false", "false"),
+        ("x > 0 until false", "false"),
+        ("false until[2,5] x > 0", "false"),
+        ("true until[2,5] x > 0", "eventually[2,5] x > 0"),
+        ("x > 0 until[2,5] true", "always[0,2] x > 0"),
+        ("x > 0 until true", "x > 0"),
+        # negation
+        ("not not x > 0", "x > 0"),
+        ("not x >= 0", "x < 0"),
+        ("not (x > 0 and y > 0)", "x <= 0 or y <= 0"),
+        ("not (x > 0 or y > 0)", "x <= 0 and y <= 0"),
+        ("not (x > 0 -> y > 0)", "x > 0 and y <= 0"),
+        ("not always[1,3] x > 0", "eventually[1,3] x <= 0"),
+        ("not eventually x > 0", "always x <= 0"),
+        ("not next x > 0", "always[1,1] x <= 0"),
+        ("not (x > 0 until y > 0)", "not (x > 0 until y > 0)"),
+        ("not not (x > 0 until y > 0)", "x > 0 until y > 0"),
+        ("not (x > 0 <-> y > 0)", "x <= 0 <-> y > 0"),
+        ("x > 0 -> y > 0", "x <= 0 or y > 0"),
+        # windows
+        ("always[0,0] x > 0", "x > 0"),
+        ("eventually[0,0] x > 0", "x > 0"),
+        ("always[1,2] always[3,4] x > 0", "always[4,6] x > 0"),
+        ("eventually[1,2] eventually[3,inf] x > 0", "eventually[4,inf] x > 0"),
+        ("always always x > 0", "always x > 0"),
+        ("next next next x > 0", "always[3,3] x > 0"),
+        ("next eventually[2,5] x > 0", "eventually[3,6] x > 0"),
+        ("eventually[2,5] next x > 0", "eventually[3,6] x > 0"),
+        ("eventually[4,4] always[1,2] next x > 0", "always[6,7] x > 0"),
+        ("always[0,2] eventually[0,3] x > 0", "always[0,2] eventually[0,3] x > 0"),
+        ("not next not next x > 0", "always[2,2] x > 0"),
+        # until
+        ("x > 0 until[0,0] y > 0", "x > 0 and y > 0"),
+        ("x > 0 until[0,7] x > 0", "x > 0"),
+        ("x > 0 until[1,7] x > 0", "x > 0 until[1,7] x > 0"),
+        # and, or
+        ("y > 0 and x > 0", "x > 0 and y > 0"),
+        ("(z > 0 and y > 0) and (x > 0 and y > 0)", "x > 0 and y > 0 and z > 0"),
+        ("x > 0 and x > 0", "x > 0"),
+        ("x > 0 and x > 1", "x > 1"),
+        ("x > 0 or x > 1", "x > 0"),
+        ("x < 0 and x < 1", "x < 0"),
+        ("x < 0 or x < 1", "x < 1"),
+        ("x >= 1 and x > 1", "x > 1"),
+        ("x >= 1 or x > 1", "x >= 1"),
+        ("x <= 1 or x < 1", "x <= 1"),
+        ("x > 0 and x < 1", "x > 0 and x < 1"),
+        ("x > 0 and (x > 0 or y > 0)", "x > 0"),
+        ("x > 0 or (y > 0 and x > 0)", "x > 0"),
+        ("(always x > 0 or y > 0) and always x > 0", "always x > 0"),
+        ("y > 0 <-> x > 0", "x > 0 <-> y > 0"),
+    ],
+)  # fmt: skip
+def test_rule(text: str, simple: str) -> None:
+    assert simplify(parse(text)) == parse(simple)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=6),
+    st.sampled_from(["always", "eventually"]),
+)
+def test_nested_windows_of_one_kind_become_one(windows: list[tuple[int, int]], name: str) -> None:
+    text = " ".join(f"{name}[{lo},{lo + width}]" for lo, width in windows) + " x_0 > 0"
+    lo, width = (sum(each) for each in zip(*windows, strict=True))
+    label = "always" if width == 0 else name  # a window of one step is both
+    expected = "x_0 > 0" if lo == width == 0 else f"{label}[{lo},{lo + width}] x_0 > 0"
+    assert simplify(parse(text)) == parse(expected)
+
+
+def test_windows_are_not_merged_beyond_the_largest_bound() -> None:
+    phi = parse(f"always[0,{MAX_BOUND}] always[0,1] x_0 > 0")
+    assert simplify(phi) == phi
+    assert same_robustness(phi, simplify(phi), 3)
+
+
+# -- size ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "simple"),
+    [
+        ("not " * DEEP + "x > 1", "x > 1"),
+        ("next " * DEEP + "x > 1", f"always[{DEEP},{DEEP}] x > 1"),
+        ("x > 1 and " * DEEP + "y > 1", "x > 1 and y > 1"),
+        ("(" * DEEP + "x > 1" + " or y > 1)" * DEEP, "x > 1 or y > 1"),
+        ("x > 1 -> " * DEEP + "y > 1", "x <= 1 or y > 1"),
+        ("(" * DEEP + "x > 1" + " and y > 1) or z > 1" * DEEP, None),
+        ("not (x > 1 and " * DEEP + "y > 1" + ")" * DEEP, None),
+        (" and ".join(f"x_{i} > {i}" for i in range(DEEP // 4)), None),
+    ],
+    ids=lambda value: str(value)[:24],
+)  # fmt: skip
+def test_deep_and_wide_formulae(text: str, simple: str | None) -> None:
+    result = simplify(parse(text))
+    if simple is not None:
+        assert result == parse(simple)
+    assert simplify(result) == result

@@ -1,0 +1,101 @@
+"""The documentation runs: Python and commands print what a page shows, and links lead to files.
+
+In a python block a line that starts with `# ` is output, and all output is shown. In a console
+block `$ ` starts a command of rhovec, and the lines below it, if any, are its output. The blocks of
+a page run in order, in one namespace and one folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def run_page(text: str, name: str, folder: Path) -> None:
+    """Run the blocks of a page in `folder`, which must be the working directory."""
+    namespace: dict[str, object] = {"__name__": name}
+    for block in _BLOCK.finditer(text):
+        language, code = block.groups()
+        line = text.count("\n", 0, block.start(2))
+        if language == "python":
+            shown = [part[2:] for part in code.splitlines() if part.startswith("# ")]
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile("\n" * line + code, name, "exec"), namespace)
+            assert output.getvalue().splitlines() == shown, f"{name}, block at line {line}"
+        elif language == "console":
+            for session in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+                command, _, expected = session.partition("\n")
+                printed = run_command(command, folder)
+                assert not expected or printed == expected, f"{name}: $ {command}"
+
+
+def run_command(command: str, folder: Path) -> str:
+    """What a shell line that starts with `rhovec` prints; it must succeed."""
+    assert command.startswith("rhovec "), f"a console block runs rhovec alone, not {command!r}"
+    tools = folder / ".bin"
+    if not tools.exists():
+        tools.mkdir()
+        program = tools / "rhovec"
+        run = "from rhovec.cli import main; main()"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{run}" "$@"\n')
+        program.chmod(0o755)
+    environment = {
+        **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(SOURCE)
+    }  # fmt: skip
+    done = subprocess.run(
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"$ {command}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_blocks_run_and_print_what_they_show(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page.read_text(), str(page), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nprint(1)\n# 2\n```\n",
+        "```python\nprint(1)\n```\n",
+        "```python\nx = 1\n```\ntext\n```python\nassert x == 2\n```\n",
+        "```console\n$ rhovec --version\nrhovec of another day\n```\n",
+        "```console\n$ rhovec parse 'x_0 >='\n```\n",
+        "```console\n$ echo rhovec\n```\n",
+    ],
+)
+def test_a_page_that_is_wrong_is_noticed(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError):
+        run_page(text, "page.md", tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", page.read_text()))
+    local = [link.partition("#")[0] for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_readme_lists_what_is_in_the_package():
+    (tree,) = re.findall(
+        r"^src/rhovec/\n((?:  .*\n)+)", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    listed = re.findall(r"^  (\S+)", tree, re.MULTILINE)
+    inside = [p.name + "/" * p.is_dir() for p in (SOURCE / "rhovec").iterdir()]
+    assert sorted(listed) == sorted(set(inside) - {"__init__.py", "__pycache__/"})
