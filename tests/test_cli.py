@@ -15,7 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 import rhovec
-from rhovec.cli import app, demo_systems, parse_formulae, read_formulae, show_table
+from rhovec.cli import app
+from rhovec.cli.demo import demo_systems
+from rhovec.cli.formulae import show_table
+from rhovec.cli.shared import parse_formulae, read_formulae
 from rhovec.formula.sample import random_formulae
 from rhovec.robustness import robustness, satisfaction
 
@@ -96,7 +99,7 @@ def test_mistakes_in_formulae_are_named(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["parse", "--dt", "abc", "true"], "--dt"),
-        (["parse", "--dt", "0", "true"], "dt must be a positive number"),
+        (["parse", "--dt", "0", "true"], "dt must be a positive decimal number"),
         (["parse", "--rounding", "sideways", "true"], "--rounding"),
         (["parse", "--nonsense"], "--nonsense (see rhovec parse --help)"),
         (["prase", "true"], "Did you mean 'parse'?"),
@@ -227,7 +230,7 @@ def test_mistakes_about_traces_are_named(drive: Path, tmp_path: Path) -> None:
     assert refused(*base) == f"{drive}, line 3, column 'speed': 'x' is not a number"
     drive.write_text("speed\n0\n")
     assert "--dt auto needs a time column" in refused(*base, "--dt", "auto")
-    assert "dt must be a positive number of seconds, not 'x'" in refused(*base, "--dt", "x")
+    assert "dt must be a positive decimal number of seconds" in refused(*base, "--dt", "x")
 
 
 def test_a_failed_write_leaves_the_old_file(drive: Path, tmp_path: Path, monkeypatch) -> None:
@@ -238,7 +241,7 @@ def test_a_failed_write_leaves_the_old_file(drive: Path, tmp_path: Path, monkeyp
         stream.write("half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rhovec.cli.write_csv", interrupted)
+    monkeypatch.setattr("rhovec.cli.formulae.write_csv", interrupted)
     result = runner.invoke(app, ["robustness", "true", "-t", str(drive), "-o", str(out)])
     assert result.exit_code == 130
     assert out.read_text() == "old"

@@ -132,7 +132,7 @@ class _SampledKernel:
         return out[0] if isinstance(formulae, Formula | str) else out
 
     def signals(self) -> Iterator[Any]:
-        """The kernel's signals on its device, in blocks (n, V, P); a single one if they are held."""
+        """The kernel's signals on its device, in blocks (n, V, P); a single block if held."""
         n = self.measure.count(self.n_signals)
         if 4 * n * len(self.measure.variables) * self.measure.points > HELD_BYTES:
             yield from map(self._to_device, self.measure.blocks(self.n_signals, self.seed))
@@ -179,8 +179,9 @@ class _SampledKernel:
                 part = signals[start : start + step]
                 f = _float64(self._features(formulae, part)).reshape(len(formulae), len(part), -1)
                 if not abs(f).max() < LARGEST:
-                    at_fault = int((abs(f).reshape(len(f), -1).max(1) < LARGEST).argmin())
-                    raise FormulaError(f"the robustness of {_name(formulae[at_fault])} overflows")
+                    moderate = (abs(_numpy(f)) < LARGEST).all(axis=(1, 2))
+                    phi = formulae[int(moderate.argmin())]
+                    raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
                 yield f
                 done += len(part)
                 if progress:
@@ -213,8 +214,8 @@ class _SampledKernel:
     ) -> np.ndarray:
         """k is a function of the means of w = <a, b>, p = <a, a>, q = <b, b>, each of one signal.
 
-        Its variance is that of the sum of the three times their slopes, so the second moments of the
-        three are added up beside the means.
+        Its variance is that of the sum of the three times their slopes, so the second moments of
+        the three are added up beside the means.
         """
         both = rows if columns is None else rows + columns
         sums: Any = [0.0] * 9

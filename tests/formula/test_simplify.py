@@ -14,6 +14,7 @@ from rhovec.formula.strategies import formulae
 from rhovec.robustness.reference import satisfaction_trace
 
 DEEP = 100_000
+LESS = 10_000  # where nothing collapses
 NAMES = ("x_0", "x_1", "x_2")
 
 # Few thresholds and variables, so that operands repeat, imply and absorb each other.
@@ -106,19 +107,16 @@ def shuffled(phi: Formula, seed: int) -> Formula:
 
 
 @given(any_formula, st.integers(0, 10**6))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_the_order_of_operands_does_not_matter(phi: Formula, seed: int) -> None:
     assert simplify(shuffled(phi, seed)) == simplify(phi)
 
 
-@given(st.lists(st.sampled_from(TEXTS[:-2]), min_size=2, max_size=7), st.sampled_from(["and", "or"]),
-       st.randoms(use_true_random=False))  # fmt: skip
-def test_the_nesting_of_and_and_or_does_not_matter(texts: list[str], op: str, draw: object) -> None:
-    assert hasattr(draw, "shuffle")
-    left = f" {op} ".join(texts)
-    draw.shuffle(texts)
-    right = f" {op} (".join(texts) + ")" * (len(texts) - 1)
-    assert simplify(parse(left)) == simplify(parse(right))
+@given(st.permutations(TEXTS[:-2]), st.integers(2, 8), st.sampled_from(["and", "or"]))
+def test_the_nesting_of_and_and_or_does_not_matter(texts: list[str], n: int, op: str) -> None:
+    leaning_left = f" {op} ".join(texts[:n])
+    leaning_right = f" {op} (".join(texts[:n][::-1]) + ")" * (n - 1)
+    assert simplify(parse(leaning_left)) == simplify(parse(leaning_right))
 
 
 # -- rules, one by one -----------------------------------------------------------------------------
@@ -227,9 +225,9 @@ def test_windows_are_not_merged_beyond_the_largest_bound() -> None:
         ("x > 1 and " * DEEP + "y > 1", "x > 1 and y > 1"),
         ("(" * DEEP + "x > 1" + " or y > 1)" * DEEP, "x > 1 or y > 1"),
         ("x > 1 -> " * DEEP + "y > 1", "x <= 1 or y > 1"),
-        ("(" * DEEP + "x > 1" + " and y > 1) or z > 1" * DEEP, None),
-        ("not (x > 1 and " * DEEP + "y > 1" + ")" * DEEP, None),
-        (" and ".join(f"x_{i} > {i}" for i in range(DEEP // 4)), None),
+        ("(" * LESS + "x > 1" + " and y > 1) or z > 1" * LESS, None),
+        ("not (x > 1 and " * LESS + "y > 1" + ")" * LESS, None),
+        (" and ".join(f"x_{i} > {i}" for i in range(LESS)), None),
     ],
     ids=lambda value: str(value)[:24],
 )  # fmt: skip

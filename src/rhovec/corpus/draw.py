@@ -118,7 +118,7 @@ def draw_seed(state, palette, max_nodes, max_tokens, prefix, out):  # type: igno
                 continue
             op = OPERATORS[below(state, len(OPERATORS))]
             row[OP], row[CHANNEL], row[THRESHOLD] = op, -1, 0
-            if op == ALWAYS or op == EVENTUALLY or op == UNTIL:
+            if op in (ALWAYS, EVENTUALLY, UNTIL):
                 row[LO], row[HI] = draw_interval(state)
             for _ in range(2 if op >= AND else 1):
                 todo[pending] = depth + 1

@@ -2,12 +2,12 @@
 
 A member is of one kind: the seed itself, an equivalent rewrite, a perturbation, or a hybrid (a
 rewrite, then a perturbation); 40 % of all variants also get duality, where it fits the limits.
-Family i of a recipe is always the same, so batches, shards and workers may cut the sequence anywhere.
+Family i of a recipe is always the same: batches, shards and workers may cut the sequence anywhere.
 
-Validation is exact and almost free: on a constant signal temporal operators are identities and until
-is a minimum, so one pass of a stack machine gives the robustness on all probes. A formula that is
-constant or not finite there is drawn again. (Robustness is a lattice polynomial of atoms, which have
-slope 1 or -1, so this guards the generator; held traces leave nothing undefined.)
+Validation is exact and almost free: on a constant signal temporal operators are identities and
+until is a minimum, so one pass of a stack machine gives the robustness on all probes. A formula that
+is constant or not finite there is drawn again. (Held traces leave nothing undefined, and a minimum
+and maximum of atoms is never constant, so this guards the generator and rejects nothing today.)
 
 Splits go by a hash of the seed formula, so all variants of a seed, and of an equal seed drawn
 elsewhere or under another number, are in one split.
@@ -65,7 +65,9 @@ class Recipe:
         for name, (low, high) in limits.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-                raise RhovecError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+                raise RhovecError(
+                    f"{name} must be a whole number from {low} to {high}, not {value!r}"
+                )
 
     def probes(self) -> np.ndarray:
         """(probes, channels) float64: constant signals."""
@@ -98,7 +100,9 @@ def draw_families(recipe: Recipe, numbers: np.ndarray) -> Batch:
 
 def find_families(recipe: Recipe, start: int, count: int, split: str) -> np.ndarray:
     """(count,) int64: the first numbers from `start` on whose families are in the split."""
-    return _find(start, count, SPLITS.index(split), recipe.seed, recipe.channels, recipe.max_nodes)
+    place = SPLITS.index(split)
+    found = _find(start, count, place, recipe.seed, recipe.channels, recipe.max_nodes)
+    return found  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
@@ -129,8 +133,9 @@ def _draw(numbers, seed, size, channels, max_nodes, probes):  # type: ignore[no-
             key(state, seed, numbers[f], member)
             kind = _slot(uniform(state), _KIND_ENDS)
             result, n = _member(
-                state, kind, origin, length, palette, max_nodes, a, b, old, probes, stack, changes[at]
-            )
+                state, kind, origin, length, palette, max_nodes, a, b, old, probes, stack,
+                changes[at],
+            )  # fmt: skip
             first = offsets[at]
             for i in range(n):
                 row = result[i]
@@ -142,22 +147,23 @@ def _draw(numbers, seed, size, channels, max_nodes, probes):  # type: ignore[no-
             depths[at] = result[n - 1, DEPTH]
             tokens[at] = result[n - 1, TOKENS] + WRAPPING
     used = offsets[count]
-    return (
-        code[:used].copy(), thresholds[:used].copy(), offsets, kinds, splits, depths, tokens, changes,
-    )  # fmt: skip
+    code, thresholds = code[:used].copy(), thresholds[:used].copy()
+    return code, thresholds, offsets, kinds, splits, depths, tokens, changes
 
 
 @njit(cache=True, nogil=True)
-def _member(state, kind, origin, length, palette, max_nodes, a, b, old, probes, stack, changes):  # type: ignore[no-untyped-def]
+def _member(  # type: ignore[no-untyped-def]
+    state, kind, origin, length, palette, max_nodes, a, b, old, probes, stack, changes
+):
     """(buffer, length) of one member of the family of origin[:length]."""
     while True:
         changes[:] = 0
         n = copy(a, 0, origin, length - 1)
-        if kind == EQUIVALENT or kind == HYBRID:
+        if kind in (EQUIVALENT, HYBRID):
             a, b, n = rewrite(state, a, n, b, old, palette, max_nodes, MAX_TOKENS, changes)
             if n == 0:
                 continue
-        if kind == PERTURBED or kind == HYBRID:
+        if kind in (PERTURBED, HYBRID):
             n = perturb(state, a, n, b)
             a, b = b, a
         if kind != SEED and uniform(state) < DUALITY:
@@ -192,7 +198,7 @@ def varies(rows, n, probes, stack):  # type: ignore[no-untyped-def]
         if op <= LT:
             for k in range(len(probes)):
                 value = probes[k, channel] - threshold
-                stack[top, k] = value if op == GE or op == GT else -value
+                stack[top, k] = value if op in (GE, GT) else -value
             top += 1
         elif op == NOT:
             for k in range(len(probes)):
@@ -201,7 +207,7 @@ def varies(rows, n, probes, stack):  # type: ignore[no-untyped-def]
             top -= 1
             for k in range(len(probes)):
                 x, y = stack[top - 1, k], stack[top, k]
-                if op == AND or op == UNTIL:
+                if op in (AND, UNTIL):
                     stack[top - 1, k] = min(x, y)
                 elif op == OR:
                     stack[top - 1, k] = max(x, y)

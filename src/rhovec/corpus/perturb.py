@@ -1,9 +1,9 @@
 """Changes of a whole formula: other numbers (its meaning moves), and duality (it does not).
 
 A perturbation is a vibration or a shift, half each, of every number of the formula: thresholds
-within 10 % or by [-6, 6], left bounds within 15 % or by [-15, 40] but not below 0. Widths are scaled
-by [0.6, 1.8] in both, and the right bound is the left one plus the width, at least 1; unbounded
-windows stay unbounded.
+within 10 % or by [-6, 6], left bounds within 15 % or by [-15, 40] but not below 0. Widths are
+scaled by [0.6, 1.8] in both, and the right bound is the left one plus the width, at least 1;
+unbounded windows stay unbounded.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
             else:
                 factor = uniform(state, 1.0 - THRESHOLD_VIBRATION, 1.0 + THRESHOLD_VIBRATION)
                 threshold = rounded(threshold * factor)
-        elif op == ALWAYS or op == EVENTUALLY or op == UNTIL:
+        elif op in (ALWAYS, EVENTUALLY, UNTIL):
             width = hi - lo
             if shift:
-                lo = max(0, lo - BOUND_SHIFT_DOWN + below(state, BOUND_SHIFT_DOWN + BOUND_SHIFT_UP + 1))
+                shifts = BOUND_SHIFT_DOWN + BOUND_SHIFT_UP + 1
+                lo = max(0, lo - BOUND_SHIFT_DOWN + below(state, shifts))
             else:
                 lo = rounded(lo * uniform(state, 1.0 - BOUND_VIBRATION, 1.0 + BOUND_VIBRATION))
             if hi != UNBOUNDED:
@@ -54,7 +55,7 @@ def dualise(source, n, out):  # type: ignore[no-untyped-def]
     for i in range(n):
         row = source[i]
         op = row[OP]
-        if op == ALWAYS or op == EVENTUALLY:
+        if op in (ALWAYS, EVENTUALLY):
             dual = EVENTUALLY if op == ALWAYS else ALWAYS
             length = append(out, length, NOT, 0, 0, -1, 0)
             length = append(out, length, dual, row[LO], row[HI], -1, 0)

@@ -1,8 +1,8 @@
 """Rewrites that leave the robustness of a formula unchanged, bit for bit, on every held trace.
 
 `RULES` is the one table of them: the paper's rule and probability, and the exact forms behind it,
-each as the postfix template that compiled code follows. The paper's `until` nesting with an arbitrary
-operand changes the meaning; the forms here do not.
+each as the postfix template that compiled code follows. The paper's `until` nesting with an
+arbitrary operand changes the meaning; the forms here do not.
 
 A pass goes over the nodes, operands first. At each node one rule is drawn with the table's
 probabilities and one of its forms that apply there, all alike; where none applies, or the result
@@ -62,11 +62,11 @@ class Rule(NamedTuple):
     forms: tuple[Form, ...]
 
 
-# A template is the new subtree in postfix. Its parts are copied: N the node itself, L and R its left
-# and right operand (R the only one), L1, L2, R1, R2 their operands (2 the only one), ? an arbitrary
-# formula. `op` is the node's operator, `dual` and/or swapped, `partner` the window that goes with
-# and/or (G with and, F with or) and the other way round, `inverse` the atom with the complementary
-# comparison. Windows are made of the numbers in _NUMBERS.
+# A template is the new subtree in postfix. Its parts are copied: N the node itself, L and R its
+# left and right operand (R the only one), L1, L2, R1, R2 their operands (2 the only one), ? an
+# arbitrary formula. `op` is the node's operator, `dual` and/or swapped, `partner` the window that
+# goes with and/or (G with and, F with or) and the other way round, `inverse` the atom with the
+# complementary comparison. Windows are made of the numbers in _NUMBERS.
 RULES = (
     Rule("not-injection", 0.001, "φ → ¬¬φ, if the parent is no ¬", (
         Form("double_negation", "φ → ¬¬φ, if neither φ nor its parent is ¬", "N not not"),
@@ -148,7 +148,7 @@ _STEPS = np.zeros((len(FORMS), _LENGTHS.max(), 3), np.int64)  # symbol, left and
 for _i, _form in enumerate(FORMS):
     _STEPS[_i, : _LENGTHS[_i]] = _compile(_form.template)
 _CUMULATIVE = np.cumsum([rule.probability for rule in RULES])
-_ENDS = np.cumsum([len(rule.forms) for rule in RULES])  # rule r has forms ends[r - 1] ... ends[r] - 1
+_ENDS = np.cumsum([len(rule.forms) for rule in RULES])  # of each rule's forms
 
 
 @njit(cache=True, nogil=True)
@@ -225,7 +225,7 @@ def applies(form, rows, root):  # type: ignore[no-untyped-def]
     op, lo, hi = rows[root, OP], rows[root, LO], rows[root, HI]
     if form == INVERSION:
         return op <= LT
-    if form == IDENTITY_ALWAYS or form == IDENTITY_EVENTUALLY:
+    if form in (IDENTITY_ALWAYS, IDENTITY_EVENTUALLY):
         return True
     if UNTIL_NOW <= form <= ABSORPTION_OR:
         return op != UNTIL  # which has laws of its own
@@ -236,8 +236,8 @@ def applies(form, rows, root):  # type: ignore[no-untyped-def]
     if form == DOUBLE_NEGATION:
         return op != NOT
     if form == DE_MORGAN:
-        return op == AND or op == OR
-    if form == NESTED_WINDOWS or form == SPLIT_WINDOW:
+        return op in (AND, OR)
+    if form in (NESTED_WINDOWS, SPLIT_WINDOW):
         if op != ALWAYS and op != EVENTUALLY:
             return False
         return _can_split(lo, hi) or (
@@ -249,7 +249,7 @@ def applies(form, rows, root):  # type: ignore[no-untyped-def]
         )
     if form == MERGE:
         return (
-            (op == AND or op == OR)
+            op in (AND, OR)
             and rows[left, OP] == rows[right, OP] == _partner(op)
             and rows[left, LO] == rows[right, LO]
             and rows[left, HI] == rows[right, HI]
@@ -286,12 +286,12 @@ def apply(form, state, old, root, out, n, palette):  # type: ignore[no-untyped-d
     numbers[_INF], numbers[_A], numbers[_B] = UNBOUNDED, lo, hi
     numbers[_WIDTH] = UNBOUNDED if hi == UNBOUNDED else hi - lo
     numbers[_RIGHT_A], numbers[_RIGHT_B] = old[parts[2], LO], old[parts[2], HI]
-    if form == SPLIT_WINDOW or form == UNTIL_SPLIT:
+    if form in (SPLIT_WINDOW, UNTIL_SPLIT):
         stop = LAST_BOUND + 1 if hi == UNBOUNDED else hi
         numbers[_M] = lo + 1 + below(state, stop - lo - 1)
     elif form == NESTED_WINDOWS:
         numbers[_P], numbers[_Q], numbers[_R], numbers[_S] = _partition(state, lo, hi)
-    elif form == UNTIL_SELF or form == UNTIL_STRONGER:
+    elif form in (UNTIL_SELF, UNTIL_STRONGER):
         numbers[_C], numbers[_D] = draw_interval(state)
     for i in range(_LENGTHS[form]):
         symbol, first, last = _STEPS[form, i, 0], _STEPS[form, i, 1], _STEPS[form, i, 2]

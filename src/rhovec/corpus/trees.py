@@ -1,8 +1,8 @@
 """Growing postfix programs inside compiled code: the rows that seeds and rewrites are made of.
 
-A row is a node, its operands stand before it, and it carries the size, depth and tokens of its whole
-subtree, so that a subtree is copied, measured and undone without a walk. Thresholds are integers in
-units of 1/10,000: every number of the corpus has at most four decimals, and its text is exact.
+A row is a node, its operands stand before it, and it carries the size, depth and tokens of its
+whole subtree, so that a subtree is copied, measured and undone without a walk. Thresholds are
+integers in units of 1/10,000: every number of the corpus has at most four decimals, exactly.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def node_tokens(op, lo, hi, channel, threshold):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def interval_tokens(op, lo, hi):  # type: ignore[no-untyped-def]
-    timed = op == ALWAYS or op == EVENTUALLY or op == UNTIL
+    timed = op in (ALWAYS, EVENTUALLY, UNTIL)
     if not timed or (lo == 0 and hi == UNBOUNDED):
         return 0
     return 3 + digits(lo) + (1 if hi == UNBOUNDED else digits(hi))

@@ -51,6 +51,7 @@ def evaluate(
 
     The arguments are those of cpu.evaluate, with a CUDA tensor (N, V, P) float32 or float64.
     """
+    signals = signals.contiguous()
     n_signals, _, points = signals.shape
     code = lowering.lower(programs, points, trace=trace, strict=strict)
     device, real = signals.device, signals.dtype
@@ -122,18 +123,17 @@ def _launch(
         blocks = min(-(-tasks // warps), max(1, ARENA_BYTES // bytes_a_warp // warps))
         arena = out.new_empty(blocks * warps * bytes_a_warp // out.element_size())
     if block.ndim == 4:
-        tile_step, channel_step, time_step = block.stride()[:3]
-        signal_step = 1
+        tile_step, channel_step, signal_step = block.stride(0), block.stride(1), 1
     else:
-        signal_step, channel_step, time_step = block.stride()
+        signal_step, channel_step, _ = block.stride()
         tile_step = WARP * signal_step
     kernel(
         grid=(min(blocks, (1 << 31) - 1), 1, 1),
         block=(warps * WARP, 1, 1),
         args=[
-            *code, len(group.members), block, tile_step, signal_step, channel_step, time_step,
-            out, out.shape[1], first, n_slice, out.shape[2], arena, group.rows,
-            int(group.in_shared), int(boolean),
+            *code, len(group.members), block, tile_step, signal_step, channel_step,
+            out, out.shape[1], first, n_slice, out.shape[2],
+            arena, group.rows, int(group.in_shared), int(boolean),
         ],
         shared_mem=warps * bytes_a_warp if group.in_shared else 0,
     )  # fmt: skip

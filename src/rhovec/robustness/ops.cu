@@ -4,8 +4,8 @@
 // touch 32 neighbouring numbers. Short formulae take S = 32 (a lane a signal); long ones take fewer
 // signals, so that their arenas still fit in shared memory many times over, which is what hides its
 // latency. Running extremes and until are scans: T times by shuffles, then a carry from the later ones
-// (until's step u -> min(hi, max(lo, u)) composes with its like). Windows grow fourfold a pass. Loads
-// are issued CHUNK at a time; every pass only overwrites what it has already read.
+// (until's step u -> min(hi, max(lo, u)) composes with its like). Loads are issued CHUNK at a time;
+// every pass only overwrites what it has already read.
 
 #define WARP 32
 #define ALL 0xffffffffu
@@ -28,115 +28,168 @@ struct Larger {
 };
 
 template <typename Real>
-__device__ __forceinline__ Real atom(int op, Real x, Real threshold, bool boolean) {
-  if (!boolean) return op <= GT ? x - threshold : threshold - x;
+__device__ __forceinline__ Real truth(int op, Real x, Real threshold) {
   bool holds = op == GE ? x >= threshold : op == GT ? x > threshold
              : op == LE ? x <= threshold : x < threshold;
   return holds ? Real(1) : Real(-1);
 }
 
-// One warp's view: lane = q * S + s is time q (of T at once) of signal s.
+// One warp's view: lane = q * S + s is time q (of T at once) of signal s. Element e of a row range is
+// at time e / S; a lane's elements are lane, lane + 32, ...
 template <typename Real, int S>
 struct Warp {
   static const int T = WARP / S;
+  static const int SIGNAL_STEP = S == 1 ? 1 : T;  // elements of `block` between two of ours
   int lane, s, q;
 
   __device__ explicit Warp(int lane) : lane(lane), s(lane % S), q(lane / S) {}
 
-  // to[e] = store(load(e)) for all elements e of n rows; `load` may look ahead, never back.
+  // store(e, load(e)) for the elements of rows first ... last - 1; `load` may look ahead, never back.
   template <typename Load, typename Store>
-  __device__ __forceinline__ void sweep(int n, Load load, Store store) const {
-    int stop = n * S;
-    for (int base = 0; base < stop; base += WARP * CHUNK) {
+  __device__ __forceinline__ void sweep(int first, int last, Load load, Store store) const {
+    int base = first * S + lane, stop = last * S;
+    for (; base - lane + WARP * CHUNK <= stop; base += WARP * CHUNK) {
       Real v[CHUNK];
 #pragma unroll
-      for (int k = 0; k < CHUNK; ++k) {
-        int e = base + k * WARP + lane;
-        if (e < stop) v[k] = load(e);
-      }
-      __syncwarp();
+      for (int k = 0; k < CHUNK; ++k) v[k] = load(base + k * WARP);
+      if (T > 1) __syncwarp();
 #pragma unroll
-      for (int k = 0; k < CHUNK; ++k) {
-        int e = base + k * WARP + lane;
-        if (e < stop) store(e, v[k]);
-      }
+      for (int k = 0; k < CHUNK; ++k) store(base + k * WARP, v[k]);
     }
-    __syncwarp();
+    for (; base - lane < stop; base += WARP) {
+      Real v = base < stop ? load(base) : Real(0);
+      if (T > 1) __syncwarp();
+      if (base < stop) store(base, v);
+    }
+    if (T > 1) __syncwarp();
   }
 
   // Rows first ... last become the extreme of themselves and all rows to `last`.
   template <typename Extreme>
   __device__ __forceinline__ void scan_back(Real* x, int first, int last) const {
     Real carry = x[last * S + s];
-    for (int top = last; top >= first; top -= T * CHUNK) {
+    int top = last;
+    for (; top - T * CHUNK + 1 >= first; top -= T * CHUNK) {
+      Real* at = x + (top - (T - 1)) * S + lane;
       Real v[CHUNK];
 #pragma unroll
-      for (int k = 0; k < CHUNK; ++k) {
-        int t = top - k * T - (T - 1) + q;
-        v[k] = t >= first ? x[t * S + s] : carry;
-      }
+      for (int k = 0; k < CHUNK; ++k) v[k] = at[-k * WARP];
 #pragma unroll
       for (int d = 1; d < T; d *= 2)
 #pragma unroll
-        for (int k = 0; k < CHUNK; ++k) {
-          Real later = __shfl_down_sync(ALL, v[k], d * S);
-          if (q + d < T) v[k] = Extreme::of(v[k], later);
+        for (int k = 0; k < CHUNK; ++k) {  // past the last lane a lane gets its own value back
+          v[k] = Extreme::of(v[k], __shfl_down_sync(ALL, v[k], d * S));
         }
 #pragma unroll
       for (int k = 0; k < CHUNK; ++k) {
         v[k] = Extreme::of(v[k], carry);
         carry = T > 1 ? __shfl_sync(ALL, v[k], s) : v[k];
-        int t = top - k * T - (T - 1) + q;
-        if (t >= first) x[t * S + s] = v[k];
+        at[-k * WARP] = v[k];
       }
     }
-    __syncwarp();
+    for (; top >= first; top -= T) {
+      int t = top - (T - 1) + q;
+      Real v = t >= first ? x[t * S + s] : carry;
+#pragma unroll
+      for (int d = 1; d < T; d *= 2) v = Extreme::of(v, __shfl_down_sync(ALL, v, d * S));
+      v = Extreme::of(v, carry);
+      carry = T > 1 ? __shfl_sync(ALL, v, s) : v;
+      if (t >= first) x[t * S + s] = v;
+    }
+    if (T > 1) __syncwarp();
+  }
+
+  // Rows 0 ... whole - 1 become the extreme of `width` rows from there on, for a lane a signal: in
+  // chunks of `width` rows, the end of one chunk and the start of the next.
+  template <typename Extreme>
+  __device__ __forceinline__ void window_by_chunks(Real* x, int whole, int width) const {
+    for (int start = 0; start < whole; start += width) {
+      scan_back<Extreme>(x, start, start + width - 1);
+      int stop = start + width < whole ? start + width : whole;
+      if (start + 1 >= stop) continue;
+      Real running = x[(start + width) * S + s];
+      sweep(start + 1, stop, [=](int e) { return x[e + (width - 1) * S]; },
+            [=, &running](int e, Real ahead) {
+              running = Extreme::of(running, ahead);
+              x[e] = Extreme::of(x[e], running);
+            });
+    }
+  }
+
+  // The same for times side by side, also where a window is clipped at row `end`: each pass joins two
+  // or four neighbouring extremes of `seen` rows.
+  template <typename Extreme>
+  __device__ __forceinline__ void window_by_passes(Real* x, int length, int end, int width) const {
+    auto put = [=](int e, Real v) { x[e] = v; };
+    for (int seen = 1; seen < width;) {
+      int grown = 4 * seen < width ? 4 * seen : width;
+      int far = grown - seen;
+      int rows = grown < width ? end + 1 : length < end + 1 ? length : end + 1;
+      int inside = rows < end - far + 1 ? rows : end - far + 1;  // rows that are not clipped
+      if (far <= seen) {
+        sweep(0, inside, [=](int e) { return Extreme::of(x[e], x[e + far * S]); }, put);
+      } else {
+        int middle = 2 * seen < far ? 2 * seen : far;
+        sweep(0, inside,
+              [=](int e) {
+                return Extreme::of(Extreme::of(x[e], x[e + seen * S]),
+                                   Extreme::of(x[e + middle * S], x[e + far * S]));
+              },
+              put);
+      }
+      scan_back_clipped<Extreme>(x, inside, rows, seen, far, end);
+      seen = grown;
+    }
+  }
+
+  // The tail of a pass: rows whose windows would run past row `end`.
+  template <typename Extreme>
+  __device__ __forceinline__ void scan_back_clipped(Real* x, int first, int last, int seen, int far,
+                                                    int end) const {
+    sweep(first < 0 ? 0 : first, last,
+          [=](int e) {
+            int t = e / S;
+            Real v = x[e];
+            for (int d = seen; d < far + seen; d += seen) {
+              int at = t + (d < far ? d : far);
+              v = Extreme::of(v, x[(at < end ? at : end) * S + s]);
+            }
+            return v;
+          },
+          [=](int e, Real v) { x[e] = v; });
   }
 
   // In place: row t becomes the extreme of rows t ... t + width - 1, clipped at the last input.
   template <typename Extreme>
   __device__ __forceinline__ void window(Real* x, int length, int inputs, int width) const {
+    int end = inputs - 1;
     if (length == 1) {  // at time 0, where only the result counts
       int stop = width < inputs ? width : inputs;
       Real best = x[s];
-      for (int t = q; t < stop; t += T * CHUNK) {
-        Real v[CHUNK];
+      int t = q;
+      for (; t + T * (CHUNK - 1) < stop; t += T * CHUNK) {
 #pragma unroll
-        for (int k = 0; k < CHUNK; ++k) v[k] = t + k * T < stop ? x[(t + k * T) * S + s] : best;
-#pragma unroll
-        for (int k = 0; k < CHUNK; ++k) best = Extreme::of(best, v[k]);
+        for (int k = 0; k < CHUNK; ++k) best = Extreme::of(best, x[(t + k * T) * S + s]);
       }
+      for (; t < stop; t += T) best = Extreme::of(best, x[t * S + s]);
 #pragma unroll
       for (int d = S; d < WARP; d *= 2) best = Extreme::of(best, __shfl_xor_sync(ALL, best, d));
-      __syncwarp();
+      if (T > 1) __syncwarp();
       if (q == 0) x[s] = best;
-      __syncwarp();
+      if (T > 1) __syncwarp();
       return;
     }
-    int end = inputs - 1;
     if (width >= inputs) {
       scan_back<Extreme>(x, 0, end);
-    } else {
-      for (int seen = 1; seen < width;) {  // row t holds the extreme of `seen` rows; take up to four
-        int grown = 4 * seen < width ? 4 * seen : width;
-        int one = seen < grown - seen ? seen : grown - seen;
-        int two = 2 * seen < grown - seen ? 2 * seen : grown - seen;
-        int three = grown - seen;
-        auto load = [=](int e) {
-          int t = e / S;
-          Real a = x[e], b = x[(t + one < end ? t + one : end) * S + s];
-          Real v = Extreme::of(a, b);
-          if (two > one) v = Extreme::of(v, x[(t + two < end ? t + two : end) * S + s]);
-          if (three > two) v = Extreme::of(v, x[(t + three < end ? t + three : end) * S + s]);
-          return v;
-        };
-        int rows = grown < width || length > inputs ? inputs : length;
-        sweep(rows, load, [=](int e, Real v) { x[e] = v; });
-        seen = grown;
-      }
+    } else if (T > 1) {
+      window_by_passes<Extreme>(x, length, end, width);
+    } else if (width > 1) {
+      int whole = inputs - width + 1 < length ? inputs - width + 1 : length;
+      window_by_chunks<Extreme>(x, whole, width);
+      scan_back<Extreme>(x, whole, end);
     }
     for (int t = inputs + q; t < length; t += T) x[t * S + s] = x[end * S + s];
-    __syncwarp();
+    if (T > 1) __syncwarp();
   }
 
   // to = left U[delay, delay + width - 1] right; see cpu.py and docs/semantics.md.
@@ -144,53 +197,65 @@ struct Warp {
                                         int inputs, int offset, int width, int delay) const {
     const Real* later = left + offset * S;
     Real carry = Real(-1) / Real(0);
-    for (int top = inputs - 1; top >= 0; top -= T * CHUNK) {
+    int top = inputs - 1;
+    for (; top - T * CHUNK + 1 >= 0; top -= T * CHUNK) {
+      int at = (top - (T - 1)) * S + lane;
       Real lo[CHUNK], hi[CHUNK];
 #pragma unroll
       for (int k = 0; k < CHUNK; ++k) {
-        int t = top - k * T - (T - 1) + q;
-        hi[k] = t >= 0 ? later[t * S + s] : Real(0);
-        lo[k] = t >= 0 ? Smaller::of(hi[k], right[t * S + s]) : Real(0);
+        hi[k] = later[at - k * WARP];
+        lo[k] = Smaller::of(hi[k], right[at - k * WARP]);
       }
 #pragma unroll
-      for (int d = 1; d < T; d *= 2)
-#pragma unroll
-        for (int k = 0; k < CHUNK; ++k) {
-          Real lower = __shfl_down_sync(ALL, lo[k], d * S);
-          Real upper = __shfl_down_sync(ALL, hi[k], d * S);
-          if (q + d < T) {
-            Real before = lo[k];
-            lo[k] = Smaller::of(hi[k], Larger::of(before, lower));
-            hi[k] = Smaller::of(hi[k], Larger::of(before, upper));
-          }
-        }
+      for (int k = 0; k < CHUNK; ++k) compose(lo[k], hi[k]);
 #pragma unroll
       for (int k = 0; k < CHUNK; ++k) {
         Real u = Smaller::of(hi[k], Larger::of(lo[k], carry));
         carry = T > 1 ? __shfl_sync(ALL, u, s) : u;
-        int t = top - k * T - (T - 1) + q;
-        if (t >= 0) scan[t * S + s] = u;
+        scan[at - k * WARP] = u;
       }
     }
-    __syncwarp();
+    for (; top >= 0; top -= T) {
+      int t = top - (T - 1) + q;
+      Real hi = t >= 0 ? later[t * S + s] : Real(0);
+      Real lo = t >= 0 ? Smaller::of(hi, right[t * S + s]) : Real(0);
+      compose(lo, hi);
+      Real u = Smaller::of(hi, Larger::of(lo, carry));
+      carry = T > 1 ? __shfl_sync(ALL, u, s) : u;
+      if (t >= 0) scan[t * S + s] = u;
+    }
+    if (T > 1) __syncwarp();
     if (width <= inputs) {
       int shared = length < inputs ? length : inputs;
       window<Larger>(right, shared, inputs, width);
-      sweep(shared, [=](int e) { return Smaller::of(scan[e], right[e]); },
+      sweep(0, shared, [=](int e) { return Smaller::of(scan[e], right[e]); },
             [=](int e, Real v) { scan[e] = v; });
     }
     if (delay > 0) window<Smaller>(left, length, inputs + offset, delay + 1);
-    sweep(length,
-          [=](int e) {
-            return Smaller::of(left[e], scan[e / S < inputs ? e : (inputs - 1) * S + s]);
-          },
-          [=](int e, Real v) { to[e] = v; });
+    int both = length < inputs ? length : inputs;
+    auto put = [=](int e, Real v) { to[e] = v; };
+    Real last = scan[(inputs - 1) * S + s];
+    sweep(0, both, [=](int e) { return Smaller::of(left[e], scan[e]); }, put);
+    sweep(both, length, [=](int e) { return Smaller::of(left[e], last); }, put);
+  }
+
+  // Steps u -> min(hi, max(lo, u)) of T times become those from each time to the last of them.
+  __device__ __forceinline__ void compose(Real& lo, Real& hi) const {
+#pragma unroll
+    for (int d = 1; d < T; d *= 2) {
+      Real lower = __shfl_down_sync(ALL, lo, d * S);
+      Real upper = __shfl_down_sync(ALL, hi, d * S);
+      // Past the last lane a lane gets its own step back, which composed with itself is itself.
+      Real before = lo;
+      lo = Smaller::of(hi, Larger::of(before, lower));
+      hi = Smaller::of(hi, Larger::of(before, upper));
+    }
   }
 
   // Run one formula; the result is at the start of the arena. Returns its length.
-  // x[channel * channel_step + time * time_step] is this lane's signal.
+  // x + channel * channel_step is this lane's signal, at time 0.
   __device__ __forceinline__ int run(const int* table, const Real* values, int first, int last,
-                                     const Real* x, int channel_step, int time_step, Real* arena,
+                                     const Real* x, int channel_step, Real* arena,
                                      bool boolean) const {
     int length = 0;
     for (int k = first; k < last; ++k) {
@@ -201,21 +266,24 @@ struct Warp {
       const Real* b = arena + row[FROM] * S;
       auto put = [=](int e, Real v) { a[e] = v; };
       if (op <= LT || op == MINIMUM_ATOM || op == MAXIMUM_ATOM) {
-        const Real* from = x + row[FROM] * channel_step + row[OFFSET] * time_step;
+        // Element e is at time e / S, so e * SIGNAL_STEP from where a lane 0 would start.
+        const Real* from = x + row[FROM] * channel_step
+                         + (row[OFFSET] * S - s) * SIGNAL_STEP;
         Real threshold = values[k];
         int comparison = op <= LT ? op : row[COMPARISON];
-        auto value = [=](int e) {
-          return atom(comparison, from[e / S * time_step], threshold, boolean);
-        };
-        if (op <= LT) sweep(length, value, put);
-        else if (op == MINIMUM_ATOM)
-          sweep(length, [=](int e) { return Smaller::of(a[e], value(e)); }, put);
-        else
-          sweep(length, [=](int e) { return Larger::of(a[e], value(e)); }, put);
+        if (boolean) {
+          auto value = [=](int e) { return truth(comparison, from[e * SIGNAL_STEP], threshold); };
+          join(op, a, length, value);
+        } else {
+          // x - c and c - x are one multiplication by +-1 apart, which is exact.
+          Real sign = comparison <= GT ? Real(1) : Real(-1);
+          auto value = [=](int e) { return sign * (from[e * SIGNAL_STEP] - threshold); };
+          join(op, a, length, value);
+        }
       } else if (op == MINIMUM) {
-        sweep(length, [=](int e) { return Smaller::of(a[e], b[e]); }, put);
+        sweep(0, length, [=](int e) { return Smaller::of(a[e], b[e]); }, put);
       } else if (op == MAXIMUM) {
-        sweep(length, [=](int e) { return Larger::of(a[e], b[e]); }, put);
+        sweep(0, length, [=](int e) { return Larger::of(a[e], b[e]); }, put);
       } else if (op == WINDOW_MIN) {
         window<Smaller>(a, length, row[INPUT], row[WIDTH]);
       } else if (op == WINDOW_MAX) {
@@ -224,34 +292,45 @@ struct Warp {
         until(a, arena + row[LEFT] * S, arena + row[FROM] * S, arena + row[SCRATCH] * S, length,
               row[INPUT], row[OFFSET], row[WIDTH], row[DELAY]);
       } else if (op == EQUIVALENT) {
-        sweep(length,
+        sweep(0, length,
               [=](int e) {
                 return Smaller::of(Larger::of(-a[e], b[e]), Larger::of(a[e], -b[e]));
               },
               put);
       } else if (op == NEGATE) {
-        sweep(length, [=](int e) { return -a[e]; }, put);
+        sweep(0, length, [=](int e) { return -a[e]; }, put);
       } else {
         Real value = values[k];
-        sweep(length, [=](int) { return value; }, put);
+        sweep(0, length, [=](int) { return value; }, put);
       }
     }
     return length;
+  }
+
+  // a = value, min(a, value) or max(a, value).
+  template <typename Value>
+  __device__ __forceinline__ void join(int op, Real* a, int length, Value value) const {
+    auto put = [=](int e, Real v) { a[e] = v; };
+    if (op == MINIMUM_ATOM)
+      sweep(0, length, [=](int e) { return Smaller::of(a[e], value(e)); }, put);
+    else if (op == MAXIMUM_ATOM)
+      sweep(0, length, [=](int e) { return Larger::of(a[e], value(e)); }, put);
+    else
+      sweep(0, length, value, put);
   }
 };
 
 // Task (group, member): formula members[member] on the S signals of a group. Warps take tasks in turn.
 //   table (instructions, COLUMNS), values (instructions,), offsets (formulae + 1,), members (n_members,)
-//   block: signals of this slice; signal n, channel c, time t is at
-//     n / 32 * tile_step + n % 32 * signal_step + c * channel_step + t * time_step
+//   block: signals of this slice; signal n, channel c is at n / 32 * tile_step + n % 32 * signal_step
+//     + c * channel_step; its times are 32 apart, or side by side for S = 1
 //   out (formulae, n_signals, points); the slice is signals first_signal ... + n_slice - 1
 //   device_arena: arena_rows * S numbers a warp, when in_shared is 0.
 template <typename Real, int S>
 __global__ void evaluate(const int* table, const Real* values, const int* offsets, const int* members,
                          int n_members, const Real* block, int tile_step, int signal_step,
-                         int channel_step, int time_step, Real* out, int n_signals, int first_signal,
-                         int n_slice, int points, Real* device_arena, int arena_rows, int in_shared,
-                         int boolean) {
+                         int channel_step, Real* out, int n_signals, int first_signal, int n_slice,
+                         int points, Real* device_arena, int arena_rows, int in_shared, int boolean) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   int warps = blockDim.x / WARP;
   int index = threadIdx.x / WARP;
@@ -267,12 +346,10 @@ __global__ void evaluate(const int* table, const Real* values, const int* offset
     int length;
     if (in_shared) {  // two calls, so that one compiles to shared-memory instructions
       arena = reinterpret_cast<Real*>(shared_bytes) + index * arena_rows * S;
-      length = warp.run(table, values, offsets[b], offsets[b + 1], x, channel_step, time_step, arena,
-                        boolean);
+      length = warp.run(table, values, offsets[b], offsets[b + 1], x, channel_step, arena, boolean);
     } else {
       arena = device_arena + ((long long)blockIdx.x * warps + index) * arena_rows * S;
-      length = warp.run(table, values, offsets[b], offsets[b + 1], x, channel_step, time_step, arena,
-                        boolean);
+      length = warp.run(table, values, offsets[b], offsets[b + 1], x, channel_step, arena, boolean);
     }
     Real* target = out + ((long long)b * n_signals + first_signal + n) * points;
     if (n < n_slice)

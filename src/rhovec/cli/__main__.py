@@ -1,0 +1,5 @@
+"""`python -m rhovec.cli`."""
+
+from . import main
+
+main()

@@ -1,0 +1,94 @@
+"""`rhovec corpus build | stats`: formulae by the million, as parquet shards, and what is in them.
+
+A build that was interrupted goes on when the same command is given again, and gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    name="corpus",
+    no_args_is_help=True,
+    help="Build a corpus of formulae on disk, and see what it holds.",
+)
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", show_default=False)]
+
+
+@app.command()
+def build(
+    folder: Folder,
+    families: Annotated[
+        int, typer.Option(help="Families; times the family size, that many formulae.")
+    ] = 412_500,
+    family_size: Annotated[int, typer.Option(help="Formulae a family.")] = 8,
+    seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
+    channels: Annotated[
+        int, typer.Option(help="Variables x_0, x_1, ...; a family uses some of them.")
+    ] = 3,
+    max_nodes: Annotated[int, typer.Option(help="Nodes of the largest formula.")] = 64,
+    workers: Annotated[
+        int, typer.Option(help="Threads; 0 takes all cores. The result is the same.")
+    ] = 0,
+) -> None:
+    """Write a corpus into FOLDER, or complete one that was interrupted.
+
+    The default is 3.3 million formulae, as many as the paper's.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ..corpus.build import build as build_corpus
+    from ..corpus.families import Recipe
+
+    recipe = Recipe(seed=seed, family_size=family_size, channels=channels, max_nodes=max_nodes)
+    done = TextColumn("{task.completed:,} of {task.total:,} families")
+    console = Console(stderr=True)
+    with Progress(
+        done, BarColumn(), TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()
+    ) as bar:
+        task = bar.add_task("", total=families)
+        shards = build_corpus(
+            folder, recipe, families=families, workers=workers or os.cpu_count() or 1,
+            progress=lambda more: bar.advance(task, more),
+        )  # fmt: skip
+    print(f"{families * family_size:,} formulae in {len(shards)} shards in {folder}")
+
+
+@app.command()
+def stats(
+    folder: Folder,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="PNG", help="Draw the distributions, too.", show_default=False),
+    ] = None,
+) -> None:
+    """Print what a corpus holds: kinds, sizes, operators, rewrites."""
+    from ..corpus.stats import MEASURES, corpus_stats, plot_stats, quantiles
+    from ..errors import RhovecError
+
+    if plot is not None and plot.suffix != ".png":
+        raise RhovecError(f"--plot {plot}: the name of the figure must end in .png")
+    found = corpus_stats(folder)
+    total = found["formulae"]
+    planned = found["manifest"]["families"] * found["manifest"]["family_size"]
+    print(f"{total:,} of {planned:,} formulae, {found['shards']} shards")
+    for name in ("kinds", "splits"):
+        _table(name, {k: f"{100 * v / total:.2f} %" for k, v in found[name].items()})
+    for name in MEASURES:
+        _table(name, quantiles(found[name]))
+    for name in ("operators", "changes"):
+        _table(f"{name}, a formula", {k: f"{v / total:.4f}" for k, v in found[name].items()})
+    if plot is not None:
+        plot_stats(found, plot)
+
+
+def _table(title: str, values: dict[str, Any]) -> None:
+    print(f"\n{title}")
+    for name, value in values.items():
+        print(f"  {name:<20}{value:>10}")

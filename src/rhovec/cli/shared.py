@@ -1,0 +1,198 @@
+"""What the commands share: common options, formulae in, and files written whole or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from ..errors import ParseError, RhovecError
+from ..formula import Formula, parse
+
+if TYPE_CHECKING:
+    from ..signals import Traces
+
+Formulae = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FORMULA",
+        help="Formulae; put -- before one that starts with a minus. Without any, and without -F, "
+        "they are read from stdin, one a line.",
+        show_default=False,
+    ),
+]
+FormulaFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--formulae",
+        "-F",
+        metavar="FILE",
+        help="Read formulae from a file, one a line; lines that start with # are skipped; "
+        "- is stdin. May be repeated.",
+        show_default=False,
+    ),
+]
+Rounding = Annotated[
+    Literal["nearest", "down", "up"] | None,
+    typer.Option(help="Round time bounds that are no whole number of steps.", show_default=False),
+]
+Discrete = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Variables whose values are modes or gears, with commas between; "
+        "gear == 3 then means within 0.5.",
+        show_default=False,
+    ),
+]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(help="Tolerance of == and != on all other variables.", show_default=False),
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
+
+TracePaths = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--traces",
+        "-t",
+        metavar="PATH",
+        help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. May be repeated.",
+        show_default=False,
+    ),
+]
+Layout = Annotated[
+    Literal["auto", "wide", "long"],
+    typer.Option(help="wide: a column a variable; long: columns variable and value."),
+]
+IdColumn = Annotated[
+    str | None,
+    typer.Option(
+        help="Column that tells traces apart (default: trace, id or trace_id).",
+        show_default=False,
+    ),
+]
+TimeColumn = Annotated[
+    str | None,
+    typer.Option(help="Column of times (default: time or t).", show_default=False),
+]
+Variables = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Variables to read, with commas between; they name those of an .npy file "
+        "(default there: x_0, x_1, ...).",
+        show_default=False,
+    ),
+]
+StepOrAuto = Annotated[
+    str | None,
+    typer.Option(
+        "--dt",
+        metavar="SECONDS|auto",
+        help="Sampling step: time bounds are then read as seconds, not as steps; "
+        "auto takes the step of the traces' time column.",
+        show_default=False,
+    ),
+]
+
+
+class Line(NamedTuple):
+    """A formula's text and where it stands: `requirements.stl, line 3`, or `formula 2`."""
+
+    text: str
+    place: str
+
+
+def read_formulae(arguments: Sequence[str] | None, files: Sequence[str] | None) -> list[Line]:
+    """The formulae of a command: its arguments, then those of its -F files, otherwise stdin's."""
+    lines = [Line(text, f"formula {i}") for i, text in enumerate(arguments or (), 1)]
+    sources = list(files or ())
+    if not lines and not sources:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise RhovecError(
+                "no formula given: write it as an argument, in a file (-F), or pipe it"
+            )
+        sources = ["-"]
+    for source in sources:
+        name = "stdin" if source == "-" else source
+        try:
+            data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
+            text = data.decode("utf-8-sig")
+        except OSError as error:
+            raise RhovecError(f"{name}: cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            number = data.count(b"\n", 0, error.start) + 1
+            raise RhovecError(f"{name}, line {number}: no UTF-8 text") from None
+        found = [
+            Line(line.rstrip(), f"{name}, line {number}")
+            for number, line in enumerate(text.split("\n"), 1)
+            if line.strip() and not line.lstrip().startswith("#")
+        ]
+        if not found:
+            raise RhovecError(f"{name}: there is no formula in it")
+        lines += found
+    return lines
+
+
+def parse_formulae(lines: Iterable[Line], discrete: str = "", **options: Any) -> list[Formula]:
+    """Parse what `read_formulae` read; options are those of `rv.parse`."""
+    formulae = []
+    for text, place in lines:
+        try:
+            formulae.append(parse(text, discrete=split_names(discrete), **options))
+        except ParseError as error:
+            line = f"line {error.line}, " if "\n" in text else ""
+            raise RhovecError(f"{place}, {line}column {error.column}: {error.message}") from None
+    return formulae
+
+
+def split_names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content becomes the file at `path` only once all of it is written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+        temporary.replace(path)
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+@contextmanager
+def replacing_text(path: Path) -> Iterator[IO[str]]:
+    """`replacing` for text in UTF-8."""
+    with replacing(path) as stream:
+        text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
+        yield text
+        text.detach()
+
+
+def require_suffix(path: Path | None, suffixes: Sequence[str]) -> str:
+    """The path's suffix, which must be one of these; empty if there is no path."""
+    suffix = "" if path is None else path.suffix.lower()
+    if path is not None and suffix not in suffixes:
+        raise RhovecError(f"{path}: the name must end in {', '.join(suffixes)}")
+    return suffix
+
+
+def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
+    """The step that --dt asks for."""
+    if dt != "auto":
+        return dt
+    if traces is None or traces.dt is None:
+        raise RhovecError("--dt auto needs a time column in the traces; give the step in seconds")
+    return traces.dt

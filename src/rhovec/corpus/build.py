@@ -1,0 +1,159 @@
+"""A corpus on disk: parquet shards that depend on the parameters alone.
+
+Shard k holds families k * shard ... of the recipe's sequence, whoever draws it: any number of
+workers, and any number of interruptions, give the same bytes. A shard appears under its name only
+when it is whole (written aside, synced, renamed); `manifest.json` holds the parameters, and a
+folder with other parameters is refused.
+
+Columns: family, kind, split, depth, nodes, tokens, horizon, formula, and changes (how often each
+rewrite was applied).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingDependencyError, RhovecError
+from .families import CHANGES, KINDS, SPLITS, Recipe, draw_families
+from .text import horizons, texts
+
+MANIFEST = "manifest.json"
+GENERATION = 1  # raised when a recipe starts to mean other formulae
+SHARD = 4096  # families
+
+
+def build(
+    folder: str | Path,
+    recipe: Recipe | None = None,
+    *,
+    families: int,
+    workers: int = 1,
+    shard: int = SHARD,
+    progress: Callable[[int], None] | None = None,
+) -> list[Path]:
+    """Write the first `families` families of a recipe into a folder; the shards' paths, in order.
+
+    Shards that are there are kept, so a build that was interrupted goes on. `progress` is told the
+    families of each shard that is done.
+    """
+    recipe = Recipe() if recipe is None else recipe
+    if families < 1 or shard < 1 or workers < 1:
+        raise RhovecError("families, shard and workers must be 1 or more")
+    import_parquet()
+    folder = Path(folder)
+    parameters = {**dataclasses.asdict(recipe), "families": families, "shard": shard}
+    _claim(folder, {"generation": GENERATION, **parameters})
+    starts = range(0, families, shard)
+    paths = [folder / f"shard-{k:05d}.parquet" for k in range(len(starts))]
+
+    def work(k: int) -> int:
+        numbers = np.arange(starts[k], min(starts[k] + shard, families))
+        if not paths[k].exists():
+            _replace(paths[k], lambda target: _write_shard(target, recipe, numbers))
+        return len(numbers)
+
+    with ThreadPoolExecutor(workers) as pool:
+        tasks = [pool.submit(work, k) for k in range(len(starts))]
+        try:
+            for task in as_completed(tasks):
+                done = task.result()
+                if progress is not None:
+                    progress(done)
+        except BaseException:  # Ctrl-C, too: finish what runs, start no more
+            pool.shutdown(cancel_futures=True)
+            raise
+    return paths
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    path = Path(folder) / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise RhovecError(f"{folder} holds no corpus: {MANIFEST} is missing") from None
+    except ValueError as error:
+        raise RhovecError(f"{path} is no JSON: {error}") from None
+    return manifest
+
+
+def import_parquet() -> tuple[Any, Any]:
+    """(pyarrow, pyarrow.parquet)"""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingDependencyError(
+            'a corpus on disk needs pyarrow: pip install "rhovec[data]"'
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def _claim(folder: Path, parameters: dict[str, int]) -> None:
+    """Make the folder this corpus', or see that it already is."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        occupied = any(p.suffix != ".tmp" for p in folder.iterdir())
+    except OSError as error:
+        raise RhovecError(f"cannot use {folder} as a folder: {error.strerror}") from None
+    if not occupied:
+        text = json.dumps(parameters, indent=2) + "\n"
+        _replace(folder / MANIFEST, lambda target: Path(target).write_text(text))
+        return
+    if not (folder / MANIFEST).exists():
+        raise RhovecError(f"{folder} is not empty and holds no corpus; choose another folder")
+    there = read_manifest(folder)
+    for name, value in parameters.items():
+        if there.get(name) != value:
+            raise RhovecError(
+                f"{folder} holds a corpus with {name} {there.get(name)}, not {value}; "
+                "choose another folder, or the same parameters to complete it"
+            )
+
+
+def _replace(path: Path, write: Callable[[str], object]) -> None:
+    """Have a file written aside and rename it when it is safely on disk."""
+    aside = path.with_name(path.name + ".tmp")
+    write(str(aside))
+    for place, target in ((aside, path), (path.parent, None)):
+        handle = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        if target is not None:
+            os.replace(place, target)
+
+
+def _write_shard(target: str, recipe: Recipe, numbers: np.ndarray) -> None:
+    pa, parquet = import_parquet()
+    batch = draw_families(recipe, numbers)
+    data, ends = texts(batch.programs)
+    formula = pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(data))
+
+    def named(indices: np.ndarray, names: tuple[str, ...]) -> Any:
+        return pa.DictionaryArray.from_arrays(indices, pa.array(names))
+
+    columns = {
+        "family": batch.family,
+        "kind": named(batch.kind, KINDS),
+        "split": named(batch.split, SPLITS),
+        "depth": batch.depth,
+        "nodes": np.diff(batch.programs.offsets).astype(np.int16),
+        "tokens": batch.tokens,
+        "horizon": horizons(batch.programs).astype(np.int32),
+        "formula": formula,
+        "changes": pa.StructArray.from_arrays(
+            [pa.array(batch.changes[:, i]) for i in range(len(CHANGES))], names=list(CHANGES)
+        ),
+    }
+    parquet.write_table(
+        pa.table(columns), target, compression="zstd", use_dictionary=["kind", "split"]
+    )

@@ -1,0 +1,65 @@
+"""The Hypothesis strategies: valid formulae, as asked, that reach all of the language."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, find, given, settings
+
+from rhovec.formula import Formula, parse
+from rhovec.formula.core import (
+    FALSE,
+    LT,
+    NAMES,
+    TRUE,
+    UNBOUNDED,
+    arity,
+    canonical_channel,
+    is_timed,
+)
+from rhovec.formula.strategies import atoms, formulae
+
+VARIABLES = ("speed", "rpm")
+any_example = settings(max_examples=2000, database=None, phases=[Phase.generate])
+
+
+@given(formulae(VARIABLES, max_leaves=6, max_bound=4, linear=True))
+def test_formulae_keep_to_what_was_asked(phi: Formula) -> None:
+    rows = phi.rows()
+    assert set(phi.variables) <= set(VARIABLES)
+    assert sum(arity(row[0]) == 0 for row in rows) <= 6
+    for op, lo, hi, channel, _ in rows:
+        assert (channel is not None) == (op <= LT)
+        if channel is not None:
+            assert canonical_channel(dict(channel)) == (channel, 1)
+        if is_timed(op):
+            assert 0 <= lo <= 4
+            assert hi == UNBOUNDED or lo <= hi <= 4
+        else:
+            assert (lo, hi) == (0, 0)
+    assert parse(str(phi)) == phi
+
+
+@given(formulae(constants=False))
+def test_constants_can_be_left_out(phi: Formula) -> None:
+    assert all(row[0] not in (TRUE, FALSE) for row in phi.rows())
+
+
+@given(formulae(linear=False))
+def test_channels_are_plain_variables_unless_asked(phi: Formula) -> None:
+    assert all(len(channel) == 1 and channel[0][1] == 1 for channel in phi.channels)
+
+
+@given(atoms(VARIABLES, linear=True))
+def test_atoms(phi: Formula) -> None:
+    assert phi.size == 1
+    assert phi.rows()[0][3] is not None
+
+
+@pytest.mark.parametrize("op", range(len(NAMES)), ids=NAMES)
+def test_every_operator_is_drawn(op: int) -> None:
+    find(formulae(), lambda phi: op in phi.code[:, 0], settings=any_example)
+
+
+def test_linear_channels_and_open_windows_are_drawn() -> None:
+    find(atoms(linear=True), lambda phi: len(phi.variables) == 3, settings=any_example)
+    find(formulae(), lambda phi: UNBOUNDED in phi.code[:, 2], settings=any_example)
