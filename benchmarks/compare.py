@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import PINS, ROOT, ask, closed_until, item, machine, program, random_walks
 
 import rhovec as rv
+from peers import PINS, ROOT, ask, closed_until, item, machine, program, random_walks
 from rhovec.formula.core import (
     ALWAYS,
     AND,

@@ -94,10 +94,13 @@ def kernels_alone(programs: Programs, n: int, points: int) -> list[dict[str, Any
         torch.cuda.synchronize()
     finally:
         gpu._launch = launch
-    return [  # fmt: skip
+    return [
         {
-            "signals": t["group"].signals, "rows": t["group"].rows, "in_shared": t["group"].in_shared,
-            "formulae": len(t["group"].members), "ms": t["events"][0].elapsed_time(t["events"][1]),
+            "signals": t["group"].signals,
+            "rows": t["group"].rows,
+            "in_shared": t["group"].in_shared,
+            "formulae": len(t["group"].members),
+            "ms": t["events"][0].elapsed_time(t["events"][1]),
         }
         for t in times
     ]
@@ -137,7 +140,9 @@ def main() -> None:
             rows.append(row("growth in B", Programs.pack(rv.random_formulae(b, seed=0)), 4096, 128))
         for points in (256, 512, 2048, 4096):
             rows.append(row("growth in P", programs, 1024, points))
-        rows.append(row("largest job", Programs.pack(rv.random_formulae(4000, seed=0)), 16000, 1000))
+        rows.append(
+            row("largest job", Programs.pack(rv.random_formulae(4000, seed=0)), 16000, 1000)
+        )
         for r in rows[len(sets) * 5 :]:
             print(json.dumps(r), flush=True)
         small = Programs.pack(rv.random_formulae(200, seed=0))
@@ -172,7 +177,8 @@ def main() -> None:
             )
     (RESULTS / "robustness-gpu.md").write_text(
         f"`{record['command']}` on {record['machine']['gpu']}, torch {torch.__version__}\n\n"
-        + "\n".join(lines) + "\n"
+        + "\n".join(lines)
+        + "\n"
     )
     print("\n".join(lines))
 

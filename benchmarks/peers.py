@@ -75,18 +75,17 @@ def item(
 def ask(peer: str, items: Sequence[dict[str, Any]], one_core: bool = False) -> list[dict[str, Any]]:
     """Do `items` in the library's environment, in order and in one process; one answer an item.
 
-    An answer is error, or values (B, n) or (B, n, P), convert_s, build_s, compile_s (the first call
+    An answer is error, or values (B, n) or (B, n, P), convert_s, build_s, first_s (the first call
     less a usual one), times_s (the timed calls), and peak_bytes where memory was asked for.
     """
     with tempfile.TemporaryDirectory() as folder:
         job, out = Path(folder, "job.json"), Path(folder, "answers.json")
         job.write_text(json.dumps(list(items)))
-        paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
         pin = ["taskset", "--cpu-list", "0"] if one_core else []
         subprocess.run(
             [*pin, environment(peer), ROOT / "benchmarks" / "adapters.py", peer, job, out],
             check=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         )
         answers: list[dict[str, Any]] = json.loads(out.read_text())
         for answer in answers:

@@ -119,10 +119,13 @@ def test_parse_shows_the_formula() -> None:
     lines = dict(line.split(maxsplit=1) for line in text.splitlines() if line[:1].strip())
     assert lines["formula"].startswith("always[0,10] ( ( speed > 3 and ")
     assert "always[0,1] ( ( speed" in lines["in"]
-    assert lines["horizon"] == "10 steps (1 s)" and lines["depth"] == "3" and lines["size"] == "6"
+    assert lines["horizon"] == "10 steps (1 s)"
+    assert lines["depth"] == "3"
+    assert lines["size"] == "6"
     assert lines["variables"] == "gear, speed"
     assert lines["tree"] == "always[0,10]"
-    assert "└─ and" in text and "├─ speed > 3" in text
+    assert "└─ and" in text
+    assert "├─ speed > 3" in text
 
 
 def test_parse_json_reads_back() -> None:
@@ -131,8 +134,10 @@ def test_parse_json_reads_back() -> None:
     found = [json.loads(line) for line in run("parse", "--json", stdin=text).splitlines()]
     assert [rhovec.parse(f["formula"]) for f in found] == formulae
     for phi, facts in zip(formulae, found, strict=True):
-        assert facts["horizon"] == phi.horizon and facts["depth"] == phi.depth
-        assert facts["size"] == phi.size and tuple(facts["variables"]) == phi.variables
+        assert facts["horizon"] == phi.horizon
+        assert facts["depth"] == phi.depth
+        assert facts["size"] == phi.size
+        assert tuple(facts["variables"]) == phi.variables
         assert rhovec.parse(facts["simplified"]).size <= phi.size
     (facts,) = map(json.loads, run("parse", "--json", "--dt", 2, "X gear == 3", "--discrete",
                                    "mode, gear").splitlines())  # fmt: skip
@@ -146,7 +151,8 @@ def test_parse_options_reach_the_parser() -> None:
 
 def test_parse_takes_a_hundred_thousand_levels() -> None:
     text = run("parse", stdin="next " * 100_000 + "x_0 > 0")
-    assert "depth       100000" in text and "not drawn" in text
+    assert "depth       100000" in text
+    assert "not drawn" in text
     assert len(text) < 10_000_000
 
 
@@ -254,10 +260,15 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
         {"formula": formula, "trace": t, "robustness": v} for t, v in [("a", 2.5), ("b", -1.0)]
     )
     text = capsys.readouterr().out
-    assert text.count(formula) == 1 and "2.5" in text and "-1" in text and "robustness" in text
+    assert text.count(formula) == 1
+    assert "2.5" in text
+    assert "-1" in text
+    assert "robustness" in text
     show_table([{"formula": formula, "trace": "a", "satisfied": [True, False]}])
     text = capsys.readouterr().out
-    assert "step" in text and "true" in text and "false" in text
+    assert "step" in text
+    assert "true" in text
+    assert "false" in text
 
 
 # -- demo, help, and real processes ------------------------------------------------------------
@@ -278,25 +289,30 @@ def test_demo_has_a_good_trace_and_violations_everywhere() -> None:
 def test_demo_fits_eighty_columns() -> None:
     text = run("demo")
     assert max(map(len, text.splitlines())) <= 80
-    assert text.count("✗") > 5 and text.count("✓") > 10
+    assert text.count("✗") > 5
+    assert text.count("✓") > 10
 
 
 def test_help_and_version() -> None:
-    assert "robustness" in run() and run().strip() == run("--help").strip()
+    assert "robustness" in run()
+    assert run().strip() == run("--help").strip()
     assert "--rounding" in run("parse", "-h")
     assert run("--version") == f"rhovec {rhovec.__version__}\n"
 
 
-def test_help_is_light() -> None:
+@pytest.mark.parametrize("name", ["parse", "robustness", "kernel", "corpus", "demo"])
+def test_help_is_light(name: str) -> None:
     code = (
         "import sys; from rhovec.cli import app\n"
-        "try: app(['robustness', '--help'])\n"
+        f"try: app([{name!r}, '--help'])\n"
         "except SystemExit: pass\n"
-        "print([m for m in ('numba', 'torch', 'pyarrow') if m in sys.modules], file=sys.stderr)"
+        "heavy = ('numba', 'torch', 'pyarrow', 'matplotlib')\n"
+        "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
     )
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True)
     assert result.stderr.decode().strip() == "[]"
+    assert name in result.stdout.decode()
 
 
 def test_a_mistake_in_a_real_process() -> None:
@@ -310,7 +326,9 @@ def test_a_mistake_in_a_real_process() -> None:
 
 def test_commands_pipe_and_a_closed_pipe_is_quiet() -> None:
     process = command("parse", "--json", stdin=subprocess.PIPE)
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
     process.stdin.write(b"always[0,10] x_0 > 1\n" * 3000)
     process.stdin.close()
     assert json.loads(process.stdout.readline())["horizon"] == 10

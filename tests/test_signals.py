@@ -29,7 +29,8 @@ def assert_same(actual: Traces, expected: Traces) -> None:
     assert actual.ids == expected.ids
     assert actual.dt == expected.dt
     for a, b in zip(actual.values, expected.values, strict=True):
-        assert a.dtype == np.float64 and np.array_equal(a, b)
+        assert a.dtype == np.float64
+        assert np.array_equal(a, b)
 
 
 @st.composite
@@ -128,7 +129,9 @@ def test_ids_stay_apart(tmp_path: Path) -> None:
 def test_columns_can_be_chosen(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "car,clock,x,note,t", "7,0,1,ok,9", "7,2,3,ok,3", "8,0,5,-,4")
     found = read_traces(file, id_column="car", time_column="clock", variables=["t", "x"])
-    assert found.variables == ("t", "x") and found.ids == ("7", "8") and found.dt == 2
+    assert found.variables == ("t", "x")
+    assert found.ids == ("7", "8")
+    assert found.dt == 2
     assert [x.tolist() for x in found.values] == [[[9, 3], [1, 3]], [[4], [5]]]
     with pytest.raises(SignalError, match=r"'note': 'ok' is not a number"):
         read_traces(file, id_column="car")
@@ -138,7 +141,9 @@ def test_quotes_blanks_and_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(b'\xef\xbb\xbfTime, "x"\r\n0,"1.5"\r\n1, 2e3 \r\n\r\n'.replace(b', "', b',"'))
     found = read_traces(file)
-    assert found.variables == ("x",) and found.dt == 1 and found.ids == ("a",)
+    assert found.variables == ("x",)
+    assert found.dt == 1
+    assert found.ids == ("a",)
     assert found.values[0].tolist() == [[1.5, 2000]]
 
 

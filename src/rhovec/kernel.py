@@ -4,14 +4,14 @@
 
 where rho_a is the vector of a's robustness on N signals of a measure. Robustness is computed in the
 signals' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
-exact to about 1e-6 for its signals. Signals are streamed, so memory does not grow with N. Kernels
-differ only in what they take of a signal (`_features`); anchors, kernel PCA and a model's training
-need nothing but `gram`, which a kernel on syntax has, too.
+exact to about 1e-6 for its signals. A few signals (to 256 MB) are held between calls, more are drawn
+block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
+signal (`_features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
+kernel on syntax has, too.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -50,15 +50,7 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True)
 class _SampledKernel:
-    """Inner products of features over a measure's signals.
-
-    measure: mu0, or `Trajectories` of the user's own.
-    n_signals: by default 1000 of mu0, all of the user's own.
-    normalised: the cosine k' instead of the mean product.
-    exponentiated: exp(-d^2 / (2 sigma2)) of the distance d that goes with the inner product; for
-        unit vectors that is k above.
-    device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
-    """
+    """What kernels on signals share: inner products of features over a measure's signals."""
 
     measure: Measure = field(default_factory=BaseMeasure)
     n_signals: int | None = None
@@ -124,7 +116,7 @@ class _SampledKernel:
             done = 0
             for f in self._stream(part):
                 flat = f.reshape(len(part), -1)
-                squares = squares + (flat * flat).sum(1)
+                squares = squares + (_float64(flat) ** 2).sum(1)
                 place[:, done : done + flat.shape[1]] = _numpy(flat)
                 done += flat.shape[1]
             norms = np.sqrt(_require_direction(part, _numpy(squares)))
@@ -170,17 +162,17 @@ class _SampledKernel:
         return checked
 
     def _stream(self, formulae: list[Formula], progress: Progress | None = None) -> Iterator[Any]:
-        """Features (B, n, T) in float64 of a part of the signals after the other."""
+        """Features (B, n, T) of one part of the signals after another, in their precision."""
         room = FEATURES[self.device.partition(":")[0]]
         step = max(1, room // (len(formulae) * self._width()))
         total, done = self.measure.count(self.n_signals), 0
         for signals in self.signals():
             for start in range(0, len(signals), step):
                 part = signals[start : start + step]
-                f = _float64(self._features(formulae, part)).reshape(len(formulae), len(part), -1)
-                if not abs(f).max() < LARGEST:
-                    moderate = (abs(_numpy(f)) < LARGEST).all(axis=(1, 2))
-                    phi = formulae[int(moderate.argmin())]
+                f = self._features(formulae, part).reshape(len(formulae), len(part), -1)
+                if not float(abs(f).max()) < LARGEST:
+                    moderate = abs(_float64(_numpy(f))) < LARGEST
+                    phi = formulae[int(moderate.all(axis=(1, 2)).argmin())]
                     raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
                 yield f
                 done += len(part)
@@ -194,7 +186,7 @@ class _SampledKernel:
         cross: Any = 0.0
         squares: Any = 0.0
         for f in self._stream(both, progress):
-            flat = f.reshape(len(both), -1)
+            flat = _float64(f).reshape(len(both), -1)
             left = flat[: len(rows)]
             cross = cross + left @ (left if columns is None else flat[len(rows) :]).T
             squares = squares + (flat * flat).sum(1)
@@ -220,6 +212,7 @@ class _SampledKernel:
         both = rows if columns is None else rows + columns
         sums: Any = [0.0] * 9
         for f in self._stream(both, progress):
+            f = _float64(f)
             a = f[: len(rows)]
             b = a if columns is None else f[len(rows) :]
             p, q = (a * a).sum(2), (b * b).sum(2)
@@ -265,7 +258,15 @@ class _SampledKernel:
 
 
 class StlKernel(_SampledKernel):
-    __doc__ = "The kernel of robustness at time 0. " + (_SampledKernel.__doc__ or "")
+    """The kernel of robustness at time 0.
+
+    measure: mu0, or `Trajectories` of the user's own.
+    n_signals: by default 1000 of mu0, all of the user's own.
+    normalised: the cosine k' instead of the mean product.
+    exponentiated: exp(-d^2 / (2 sigma2)) of the distance d that goes with the inner product; for
+        unit vectors that is k above.
+    device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
+    """
 
     def _features(self, formulae: list[Formula], signals: Any) -> Any:
         return robustness(formulae, signals, variables=self.measure.variables)
@@ -390,31 +391,36 @@ class SubtreeKernel:
         """Similarities (A, B) float64 in [0, 1]; without a second list (A, A)."""
         rows = as_formulae(first)[0]
         columns = [] if second is None else as_formulae(second)[0]
-        # Where each distinct subtree occurs: its number -> formula -> count.
-        numbers: dict[tuple[Any, ...], int] = {}
-        found: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
-        squares = np.zeros(len(rows) + len(columns))
+        numbers: dict[tuple[Any, ...], int] = {}  # of the distinct subtrees
+        found: list[dict[int, int]] = []  # for each, how often it occurs in which formula
         for i, phi in enumerate(rows + columns):
             stack: list[int] = []
             for row in phi.rows():
-                k = arity(row[0])
-                key = (*row, *stack[len(stack) - k :])
-                del stack[len(stack) - k :]
-                stack.append(numbers.setdefault(key, len(numbers)))
-                found[stack[-1]][i] += 1
+                first_operand = len(stack) - arity(row[0])
+                key = (*row, *stack[first_operand:])
+                del stack[first_operand:]
+                number = numbers.setdefault(key, len(found))
+                if number == len(found):
+                    found.append({})
+                found[number][i] = found[number].get(i, 0) + 1
+                stack.append(number)
+        squares = np.zeros(len(rows) + len(columns))
         cross = np.zeros((len(rows), len(columns) or len(rows)))
-        for places in found.values():
-            where, counts = np.array(list(places)), np.array(list(places.values()), np.float64)
-            squares[where] += counts**2
-            left = where < len(rows)
-            right = ~left if columns else left
-            offset = len(rows) if columns else 0
-            cross[np.ix_(where[left], where[right] - offset)] += np.outer(
-                counts[left], counts[right]
-            )
+        for places in found:
+            for i, count in places.items():
+                squares[i] += count**2
+            if len(places) > 1:
+                where, counts = np.array(list(places)), np.array(list(places.values()))
+                left = where < len(rows)
+                right = ~left if columns else left
+                places_right = where[right] - (len(rows) if columns else 0)
+                shared = np.outer(counts[left], counts[right])
+                cross[np.ix_(where[left], places_right)] += shared
         norms = np.sqrt(squares)
         cross /= np.outer(norms[: len(rows)], norms[-cross.shape[1] :])
-        return cross
+        if not columns:
+            np.fill_diagonal(cross, 1.0)
+        return cross.clip(0, 1)
 
 
 # -- vectors from a kernel -------------------------------------------------------------------------

@@ -6,6 +6,7 @@ inherits `EngineContract` and says how it is called.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -28,9 +29,8 @@ def random_text(rng: np.random.Generator, depth: int, bound: int = 12) -> str:
         compare = rng.choice([">=", "<=", "<", ">"])
         name = rng.choice(NAMES)
         if rng.random() < 0.1:
-            name = f"{name} - 0.5 * {rng.choice(NAMES)}"
-            if name.startswith(name[-3:]):
-                name = name[:3]
+            first, second = rng.choice(NAMES, 2, replace=False)
+            name = f"{first} - 0.5 * {second}"
         return f"{name} {compare} {rng.normal():.3f}"
 
     def inner() -> str:
@@ -54,11 +54,20 @@ def random_text(rng: np.random.Generator, depth: int, bound: int = 12) -> str:
 def random_signals(rng: np.random.Generator, n: int, points: int, dtype: type) -> np.ndarray:
     """(n, 3, points): random walks, with ties and plateaus in some."""
     x = rng.normal(size=(n, 3, points)).cumsum(-1) / 3
-    return np.where(rng.random((n, 1, 1)) < 0.3, np.round(x), x).astype(dtype)
+    x = np.where(rng.random((n, 1, 1)) < 0.3, np.round(x), x)
+    return x.astype(np.float32).astype(dtype)  # the same numbers in either precision
+
+
+_ANSWERS: dict[tuple[Formula, bytes, str], np.ndarray] = {}  # engines are asked the same questions
 
 
 def oracle(phi: Formula, x: np.ndarray, end: str) -> np.ndarray:
-    return robustness_trace(phi, {name: x[:, i] for i, name in enumerate(NAMES)}, end)
+    x = x.astype(np.float64)
+    key = (phi, hashlib.sha256(x.tobytes()).digest(), end)
+    if key not in _ANSWERS:
+        columns = {name: x[:, i] for i, name in enumerate(NAMES)}
+        _ANSWERS[key] = robustness_trace(phi, columns, end)
+    return _ANSWERS[key]
 
 
 class EngineContract:
@@ -86,7 +95,9 @@ class EngineContract:
             largest = max(1.0, np.abs(phi.thresholds).max(), np.abs(x).max())
             finite = np.isfinite(want)
             assert got.shape == want.shape
-            assert np.array_equal(np.where(finite, 0, got), np.where(finite, 0, want), equal_nan=True)
+            assert np.array_equal(
+                np.where(finite, 0, got), np.where(finite, 0, want), equal_nan=True
+            )
             assert np.abs(got[finite] - want[finite]).max(initial=0) <= 1e-6 * largest, str(phi)
             assert np.array_equal(start, got[:, 0]), str(phi)
         return len(formulae)
@@ -105,14 +116,15 @@ class EngineContract:
 
     def test_equals_the_oracle_on_long_traces(self) -> None:
         rng = np.random.default_rng(2)
-        texts = [random_text(rng, 3, bound=400) for _ in range(6)]
+        texts = [random_text(rng, 3, bound=400) for _ in range(4)]
         texts += ["( x_0 >= 0 until[100,700] x_1 <= 0 )", "always eventually[300,2000] x_2 > 0"]
         x = random_signals(rng, 2, 1000, self.dtype)
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     def test_windows_far_beyond_the_end(self) -> None:
         texts = [
-            "always[10,20] x_0 > 0", "eventually[7,1000000000000] x_0 > 0", "always[999999999999,inf] x_1 > 0",
+            "always[10,20] x_0 > 0", "eventually[7,1000000000000] x_0 > 0",
+            "always[999999999999,inf] x_1 > 0",
             "( x_0 > 0 until[9,30] x_1 > 0 )", "( x_0 > 0 until[5,inf] x_1 > 0 )",
             "next next next next next next next next x_0 > 0",
             "eventually[3,4] ( x_0 > 0 until[6,8] always[50,60] x_2 > 0 )",
@@ -121,7 +133,13 @@ class EngineContract:
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     def test_constants(self) -> None:
-        texts = ["true", "false", "x_0 > 0 until true", "true <-> x_0 > 1", "always ( x_0 > 0 or false )"]
+        texts = [
+            "true",
+            "false",
+            "x_0 > 0 until true",
+            "true <-> x_0 > 1",
+            "always ( x_0 > 0 or false )",
+        ]
         x = random_signals(np.random.default_rng(4), 3, 5, self.dtype)
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
@@ -139,7 +157,9 @@ class EngineContract:
         for b in (0, 7, 39):
             assert np.array_equal(self.evaluate([formulae[b]], x, False, "hold")[0], whole[b])
         for n in (0, 63, 64, 149):
-            assert np.array_equal(self.evaluate(formulae, x[n : n + 1], False, "hold")[:, 0], whole[:, n])
+            assert np.array_equal(
+                self.evaluate(formulae, x[n : n + 1], False, "hold")[:, 0], whole[:, n]
+            )
 
     # -- laws, with == -------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from rhovec.formula.programs import Programs
 from rhovec.robustness import reference
 from rhovec.robustness.lowering import lower
 
-from .contract import NAMES, EngineContract, oracle, random_signals, random_text
+from .contract import NAMES, EngineContract, random_signals, random_text
 
 
 class TestFloat32(EngineContract):
@@ -70,14 +70,15 @@ def half_open(phi: Formula) -> Formula:
 def clipped_windows(length: int, lo: int, hi: int, end: str) -> list[range]:
     """A window that starts past the end sees what is left of the trace, not the held sample."""
     return [
-        range(t + lo if t + lo < length else t, length if hi == UNBOUNDED else min(t + hi + 1, length))
+        range(
+            t + lo if t + lo < length else t, length if hi == UNBOUNDED else min(t + hi + 1, length)
+        )
         for t in range(length)
     ]
 
 
 @pytest.mark.parametrize("change", [without_left_operands, half_open])
-@pytest.mark.parametrize("check", ["test_golden_traces", "test_equals_the_oracle_on_long_traces"])
-def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula], check: str) -> None:
+def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula]) -> None:
     class Mutant(EngineContract):
         def evaluate(
             self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
@@ -85,7 +86,9 @@ def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula], 
             return rv.robustness([change(f) for f in formulae], signals, trace=trace, end=end)
 
     with pytest.raises(AssertionError):
-        getattr(Mutant(), check)()
+        Mutant().test_golden_traces()
+    with pytest.raises(AssertionError):
+        Mutant().test_equals_the_oracle("hold")
 
 
 @pytest.mark.parametrize("check", ["test_golden_traces", "test_windows_far_beyond_the_end"])
@@ -94,9 +97,10 @@ def test_contract_finds_clipped_windows(check: str, monkeypatch: pytest.MonkeyPa
         def evaluate(
             self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
         ) -> np.ndarray:
+            columns = {name: signals[:, i] for i, name in enumerate(NAMES)}
             with monkeypatch.context() as patch:
                 patch.setattr(reference, "_windows", clipped_windows)
-                traces = np.array([oracle(f, signals, end) for f in formulae])
+                traces = np.array([reference.robustness_trace(f, columns, end) for f in formulae])
             return traces if trace else traces[:, :, 0]
 
     with pytest.raises(AssertionError):
@@ -175,9 +179,7 @@ def test_traces_of_different_lengths(end: str) -> None:
 
 def test_thresholds_override_constants_in_print_order() -> None:
     x = random_signals(np.random.default_rng(11), 4, 12, np.float64)
-    other = rv.robustness(
-        ["x_0 > 9 until[1,3] x_1 < 9", "x_2 >= 9"], x, thresholds=[0.25, -0.5, 2]
-    )
+    other = rv.robustness(["x_0 > 9 until[1,3] x_1 < 9", "x_2 >= 9"], x, thresholds=[0.25, -0.5, 2])
     assert np.array_equal(other, rv.robustness(["x_0 > 0.25 until[1,3] x_1 < -0.5", "x_2 >= 2"], x))
 
 
@@ -203,7 +205,7 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.SignalError, "x_0 of signal 0 is -inf at point 9", "x_0 > 0", INF, {}),
         (rv.errors.SignalError, "uses x_3, but the signals have x_0, x_1, x_2", "x_3 > 0", GOOD, {}),
         (rv.errors.SignalError, "uses speed", "speed > 0", {"rpm": GOOD[0]}, {}),
-        (rv.errors.SignalError, r"shape \(signals, variables, points\), not \(3, 10\)", "x_0 > 0", GOOD[0], {}),
+        (rv.errors.SignalError, r"variables, points\), not \(3, 10\)", "x_0 > 0", GOOD[0], {}),
         (rv.errors.SignalError, "empty", "x_0 > 0", GOOD[:0], {}),
         (rv.errors.SignalError, "empty", "x_0 > 0", GOOD[:, :, :0], {}),
         (rv.errors.SignalError, "the list is empty", "x_0 > 0", [], {}),
@@ -220,7 +222,7 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.FormulaError, "finite", "x_0 > 0", GOOD, {"thresholds": [np.nan]}),
         (rv.errors.HorizonError, "looks 10 steps ahead", "F[0,10] x_0 > 0", GOOD, {"end": "strict"}),
         (rv.errors.RhovecError, '"hold" or "strict"', "x_0 > 0", GOOD, {"end": "clip"}),
-        (rv.errors.RhovecError, "torch", "x_0 > 0", GOOD, {"temperature": 0.1}),
+        (rv.errors.RhovecError, "torch signals", "x_0 > 0", GOOD, {"temperature": 0.1}),
     ],
 )  # fmt: skip
 def test_wrong_input_is_named(error, message, formulae, signals, options) -> None:  # type: ignore[no-untyped-def]
@@ -231,7 +233,9 @@ def test_wrong_input_is_named(error, message, formulae, signals, options) -> Non
 # -- size ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("opening", ["not ", "always[0,1] ", "x_0 > 1 and not ", "x_1 < 2 until[1,2] "])
+@pytest.mark.parametrize(
+    "opening", ["not ", "always[0,1] ", "x_0 > 1 and not ", "x_1 < 2 until[1,2] "]
+)
 def test_a_hundred_thousand_levels(opening: str) -> None:
     levels = 100_000
     text = "".join(f"{opening}( " for _ in range(levels)) + "x_0 > 0" + " )" * levels
@@ -259,7 +263,9 @@ def test_balanced_formulae_need_little_room() -> None:
 
 
 def test_time_zero_reads_only_the_prefix_it_needs() -> None:
-    code = lower(Programs.pack([rv.parse("F[2,5] G[1,3] x_0 > 0")]), 1000, trace=False, strict=False)
+    code = lower(
+        Programs.pack([rv.parse("F[2,5] G[1,3] x_0 > 0")]), 1000, trace=False, strict=False
+    )
     assert code.reach == 9
     assert int(code.arena[0]) <= 7
 
@@ -276,6 +282,8 @@ before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 out = rv.robustness(formulae, x)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, out.nbytes // 1024)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     growth, output = map(int, done.stdout.split())
     assert growth <= output + 40_000  # KiB; a B x N x P tensor would take 1.9 GB

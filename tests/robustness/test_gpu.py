@@ -52,7 +52,7 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     source = folder / "host.cpp"
     source.write_text(f'#include "{HERE}/host_cuda.h"\n#include "{gpu._SOURCE}"\n{launches}')
     command = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
-               "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", str(folder / "ops.so")]  # fmt: skip
+               "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", f"{folder}/ops.so"]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)
     return ctypes.CDLL(str(folder / "ops.so"))
 
@@ -155,7 +155,7 @@ class TestOnCard(EngineContract):
 
     @pytest.mark.parametrize("points", [1, 2, 7, 31, 100, 128, 333, 1000, 2500, 4096])
     def test_equals_the_cpu_engine(self, points: int) -> None:
-        """Ten lengths, a thousand formulae each; == on plain channels, as both do the same arithmetic."""
+        """Ten lengths, a thousand formulae each; with ==, as both do the same arithmetic."""
         rng = np.random.default_rng(points)
         formulae = rv.random_formulae(700, seed=points)
         formulae += [rv.parse(random_text(rng, int(rng.integers(1, 6)))) for _ in range(300)]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +16,6 @@ import typer
 
 app = typer.Typer(
     name="corpus",
-    no_args_is_help=True,
     help="Build a corpus of formulae on disk, and see what it holds.",
 )
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", show_default=False)]
@@ -40,23 +41,13 @@ def build(
 
     The default is 3.3 million formulae, as many as the paper's.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
     from ..corpus.build import build as build_corpus
     from ..corpus.families import Recipe
 
     recipe = Recipe(seed=seed, family_size=family_size, channels=channels, max_nodes=max_nodes)
-    done = TextColumn("{task.completed:,} of {task.total:,} families")
-    console = Console(stderr=True)
-    with Progress(
-        done, BarColumn(), TimeRemainingColumn(), console=console, disable=not sys.stderr.isatty()
-    ) as bar:
-        task = bar.add_task("", total=families)
-        shards = build_corpus(
-            folder, recipe, families=families, workers=workers or os.cpu_count() or 1,
-            progress=lambda more: bar.advance(task, more),
-        )  # fmt: skip
+    workers = workers or os.cpu_count() or 1
+    with _progress() as progress:
+        shards = build_corpus(folder, recipe, families=families, workers=workers, progress=progress)
     print(f"{families * family_size:,} formulae in {len(shards)} shards in {folder}")
 
 
@@ -74,7 +65,8 @@ def stats(
 
     if plot is not None and plot.suffix != ".png":
         raise RhovecError(f"--plot {plot}: the name of the figure must end in .png")
-    found = corpus_stats(folder)
+    with _progress() as progress:
+        found = corpus_stats(folder, progress)
     total = found["formulae"]
     planned = found["manifest"]["families"] * found["manifest"]["family_size"]
     print(f"{total:,} of {planned:,} formulae, {found['shards']} shards")
@@ -86,6 +78,20 @@ def stats(
         _table(f"{name}, a formula", {k: f"{v / total:.4f}" for k, v in found[name].items()})
     if plot is not None:
         plot_stats(found, plot)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    """What shows shards done of all as a bar, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    with Progress(
+        MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
+        console=Console(stderr=True), disable=not sys.stderr.isatty(),
+    ) as bar:  # fmt: skip
+        task = bar.add_task("", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _table(title: str, values: dict[str, Any]) -> None:

@@ -246,7 +246,7 @@ def draw(gram: np.ndarray, labels: list[str], facts: dict[str, Any], path: Path)
     axes.set_title(title(facts), fontsize=9)
     figure.colorbar(image, label="kernel", shrink=0.8)
     with replacing(path) as stream:
-        figure.savefig(stream, dpi=130, format="png")
+        figure.savefig(stream, dpi=130, format="png", bbox_inches="tight")
 
 
 def title(facts: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 Shard k holds families k * shard ... of the recipe's sequence, whoever draws it: any number of
 workers, and any number of interruptions, give the same bytes. A shard appears under its name only
-when it is whole (written aside, synced, renamed); `manifest.json` holds the parameters, and a
+when it is whole (written aside, synced, renamed); `_manifest.json` holds the parameters, and a
 folder with other parameters is refused.
 
 Columns: family, kind, split, depth, nodes, tokens, horizon, formula, and changes (how often each
@@ -25,7 +25,7 @@ from ..errors import MissingDependencyError, RhovecError
 from .families import CHANGES, KINDS, SPLITS, Recipe, draw_families
 from .text import horizons, texts
 
-MANIFEST = "manifest.json"
+MANIFEST = "_manifest.json"  # readers of a folder of parquet files skip names with _
 GENERATION = 1  # raised when a recipe starts to mean other formulae
 SHARD = 4096  # families
 
@@ -37,12 +37,12 @@ def build(
     families: int,
     workers: int = 1,
     shard: int = SHARD,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
     """Write the first `families` families of a recipe into a folder; the shards' paths, in order.
 
-    Shards that are there are kept, so a build that was interrupted goes on. `progress` is told the
-    families of each shard that is done.
+    Shards that are there are kept, so a build that was interrupted goes on. `progress` is told how
+    many shards are done, and of how many.
     """
     recipe = Recipe() if recipe is None else recipe
     if families < 1 or shard < 1 or workers < 1:
@@ -54,19 +54,18 @@ def build(
     starts = range(0, families, shard)
     paths = [folder / f"shard-{k:05d}.parquet" for k in range(len(starts))]
 
-    def work(k: int) -> int:
+    def work(k: int) -> None:
         numbers = np.arange(starts[k], min(starts[k] + shard, families))
         if not paths[k].exists():
             _replace(paths[k], lambda target: _write_shard(target, recipe, numbers))
-        return len(numbers)
 
     with ThreadPoolExecutor(workers) as pool:
         tasks = [pool.submit(work, k) for k in range(len(starts))]
         try:
-            for task in as_completed(tasks):
-                done = task.result()
+            for done, task in enumerate(as_completed(tasks), 1):
+                task.result()
                 if progress is not None:
-                    progress(done)
+                    progress(done, len(tasks))
         except BaseException:  # Ctrl-C, too: finish what runs, start no more
             pool.shutdown(cancel_futures=True)
             raise
@@ -120,7 +119,7 @@ def _claim(folder: Path, parameters: dict[str, int]) -> None:
 
 def _replace(path: Path, write: Callable[[str], object]) -> None:
     """Have a file written aside and rename it when it is safely on disk."""
-    aside = path.with_name(path.name + ".tmp")
+    aside = path.with_name(f"_{path.name}.tmp")
     write(str(aside))
     for place, target in ((aside, path), (path.parent, None)):
         handle = os.open(place, os.O_RDONLY)

@@ -5,9 +5,9 @@ rewrite, then a perturbation); 40 % of all variants also get duality, where it f
 Family i of a recipe is always the same: batches, shards and workers may cut the sequence anywhere.
 
 Validation is exact and almost free: on a constant signal temporal operators are identities and
-until is a minimum, so one pass of a stack machine gives the robustness on all probes. A formula that
-is constant or not finite there is drawn again. (Held traces leave nothing undefined, and a minimum
-and maximum of atoms is never constant, so this guards the generator and rejects nothing today.)
+until is a minimum, so one pass of a stack machine gives the robustness on all probes. A formula
+that is constant or not finite there is drawn again. (Held traces leave nothing undefined; minima
+and maxima of atoms are never constant, so this guards the generator and rejects nothing today.)
 
 Splits go by a hash of the seed formula, so all variants of a seed, and of an equal seed drawn
 elsewhere or under another number, are in one split.

@@ -7,6 +7,7 @@ all formulae but thresholds, which are taken from the first formulae of each sha
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,10 @@ _THRESHOLD_SAMPLE = 1024  # formulae of each shard
 _THRESHOLD_BINS = np.linspace(-10, 10, 81)
 
 
-def corpus_stats(folder: str | Path) -> dict[str, Any]:
-    """Counts over the shards of a folder.
+def corpus_stats(
+    folder: str | Path, progress: Callable[[int, int], None] | None = None
+) -> dict[str, Any]:
+    """Counts over the shards of a folder; progress is told how many shards are done, and of how many.
 
     kinds, splits, operators, changes: name -> count; depth, nodes, tokens, horizon: (largest + 1,)
     int64, the formulae with each value; thresholds: counts in 80 bins from -10 to 10.
@@ -44,7 +47,7 @@ def corpus_stats(folder: str | Path) -> dict[str, Any]:
     operators, changes = dict.fromkeys(_OPERATORS, 0), dict.fromkeys(CHANGES, 0)
     measures = {name: np.zeros(0, np.int64) for name in MEASURES}
     thresholds = np.zeros(len(_THRESHOLD_BINS) - 1, np.int64)
-    for shard in shards:
+    for done, shard in enumerate(shards, 1):
         try:
             table = parquet.read_table(shard)
         except (OSError, pa.ArrowException) as error:
@@ -64,6 +67,8 @@ def corpus_stats(folder: str | Path) -> dict[str, Any]:
         sample = " ".join(table["formula"][:_THRESHOLD_SAMPLE].to_pylist())
         numbers = np.array(_THRESHOLD.findall(sample), np.float64)
         thresholds += np.histogram(numbers, _THRESHOLD_BINS)[0]
+        if progress is not None:
+            progress(done, len(shards))
     return {
         "manifest": manifest, "shards": len(shards), "formulae": formulae, "kinds": kinds,
         "splits": splits, **measures, "operators": operators, "changes": changes,

@@ -135,13 +135,17 @@ def simplify(phi: Formula) -> Formula:
         elif op in (AND, OR):
             done[i] = build.join(op, results)
         elif op in (ALWAYS, EVENTUALLY):
-            done[i] = results[0] if lo == hi == 0 else build.window(op, lo, hi, build.close(results[0]))
+            done[i] = (
+                results[0] if lo == hi == 0 else build.window(op, lo, hi, build.close(results[0]))
+            )
         else:
             a, b = (build.close(r) for r in results)
             if op == IFF:
                 done[i] = build.intern(_Node(IFF, operands=tuple(sorted((a, b), key=build.order))))
             else:
-                node = a if a == b and lo == 0 else build.intern(_Node(UNTIL, lo, hi, operands=(a, b)))
+                node = (
+                    a if a == b and lo == 0 else build.intern(_Node(UNTIL, lo, hi, operands=(a, b)))
+                )
                 done[i] = build.negate(node) if negative[i] else node
     return Formula.from_rows(build.rows(build.close(done[root])))
 
@@ -275,7 +279,11 @@ class _Builder:
         while todo:
             current = todo[-1]
             node = self.nodes[current]
-            needed = [] if node.op == UNTIL else list(node.operands[:1] if node.op == IFF else node.operands)
+            needed = (
+                []
+                if node.op == UNTIL
+                else list(node.operands[:1] if node.op == IFF else node.operands)
+            )
             missing = [] if node.op == NOT else [o for o in needed if o not in self.negations]
             if current in self.negations or not missing:
                 todo.pop()

@@ -30,6 +30,7 @@ from .core import (
     TRUE,
     UNBOUNDED,
     UNTIL,
+    Channel,
     Formula,
     canonical_channel,
     compose,
@@ -42,7 +43,7 @@ def atoms(
     """`variable comparison number`; with linear, also sums of variables with coefficients."""
     number = st.floats(-1e6, 1e6).map(lambda v: v + 0.0)
     names = st.sampled_from(list(variables))
-    channels = names.map(lambda name: ((name, 1.0),))
+    channels: st.SearchStrategy[Channel] = names.map(lambda name: ((name, 1.0),))
     if linear:
         coefficient = st.floats(0.125, 8) | st.floats(-8, -0.125)
         terms = st.dictionaries(names, coefficient, min_size=1, max_size=3)

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import FormulaError, HorizonError, RhovecError
 from ..formula.core import LT
 from ..formula.programs import FormulaLike, Programs, as_formulae
-from .inputs import Signals, as_signals
+from .inputs import Signals, as_signals, is_torch
 
 __all__ = ["robustness", "satisfaction"]
 
@@ -126,8 +126,10 @@ def _dispatch(
             programs, values, signals.columns, thresholds=thresholds, trace=trace, strict=strict,
             temperature=temperature,
         )  # fmt: skip
-    if temperature is not None:
-        raise RhovecError("temperature needs torch signals: pass torch.as_tensor(signals)")
+    if temperature is not None or (is_torch(thresholds) and not signals.is_torch):
+        raise RhovecError(
+            "gradients and temperature need torch signals: pass torch.as_tensor(signals)"
+        )
     if thresholds is not None:
         programs = _override(programs, thresholds)
     if signals.is_torch and values.is_cuda:

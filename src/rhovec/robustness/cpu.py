@@ -49,7 +49,7 @@ from .lowering import (
 LANES = 64
 _FORMULAE_PER_TASK = 256
 _ELEMENTS_PER_THREAD = 3_000_000  # about a millisecond; less is not worth a thread
-_TILE = 16  # times transposed together: one cache line
+_TILE = 128  # times transposed together, so that what is read stays in the nearest cache
 
 
 def evaluate(
@@ -92,7 +92,19 @@ def evaluate(
             if lane != loaded:
                 _load(signals, lane, code.reach, terms, coefficients, starts, block)
                 loaded = lane
-            _run(code.table, values, code.offsets, first, last, block, arena, spare, boolean, lane, out)
+            _run(
+                code.table,
+                values,
+                code.offsets,
+                first,
+                last,
+                block,
+                arena,
+                spare,
+                boolean,
+                lane,
+                out,
+            )
 
     cost = int(code.table[:, LENGTH].sum()) * n_signals
     workers = min(_cores(), 1 + cost // _ELEMENTS_PER_THREAD)
@@ -120,30 +132,37 @@ def _channel_table(
     return np.array(terms, np.int64), np.array(coefficients, np.float64), starts
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _row(x, t):  # type: ignore[no-untyped-def]
+    return x[t * LANES : (t + 1) * LANES]
+
+
 @njit(cache=True, nogil=True)
 def _load(signals, lane, reach, terms, coefficients, starts, block):  # type: ignore[no-untyped-def]
-    """Channels of signals lane .. lane + LANES into block (channel, time * LANES + lane).
+    """Channels of signals lane ... lane + LANES - 1 into block (channel, time * LANES + lane).
 
-    Lanes past the last signal repeat it.
+    Lanes past the last signal repeat it. Unsigned indices spare the compiler the test for negative
+    ones, without which it can gather a row at a time.
     """
-    n = signals.shape[0]
+    n, variables, points = signals.shape
+    flat = signals.reshape(-1)
+    place = np.empty(LANES, np.uint64)
+    for j in range(LANES):
+        place[j] = np.uint64(min(lane + j, n - 1) * variables * points)
     for c in range(len(starts) - 1):
         plain = starts[c + 1] - starts[c] == 1 and coefficients[starts[c]] == 1.0
-        for start in range(0, reach, _TILE):
-            stop = min(start + _TILE, reach)
-            tile = block[c][start * LANES : stop * LANES].reshape(-1, LANES)
+        for t in range(reach):
+            row = _row(block[c], t)
+            if plain:
+                start = np.uint64(terms[starts[c]] * points + t)
+                for j in range(LANES):
+                    row[j] = flat[place[j] + start]
+                continue
             for j in range(LANES):
-                s = min(lane + j, n - 1)
-                if plain:
-                    source = signals[s, terms[starts[c]], start:stop]
-                    for t in range(stop - start):
-                        tile[t, j] = source[t]
-                    continue
-                for t in range(stop - start):
-                    total = 0.0
-                    for k in range(starts[c], starts[c + 1]):
-                        total += coefficients[k] * signals[s, terms[k], start + t]
-                    tile[t, j] = total
+                total = 0.0
+                for k in range(starts[c], starts[c + 1]):
+                    total += coefficients[k] * flat[place[j] + np.uint64(terms[k] * points + t)]
+                row[j] = total
 
 
 @njit(cache=True, nogil=True)
@@ -186,11 +205,12 @@ def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane
                 )  # fmt: skip
         for start in range(0, length, _TILE):
             stop = min(start + _TILE, length)
-            tile = arena[start * LANES : stop * LANES].reshape(-1, LANES)
+            tile = arena[start * LANES : stop * LANES]
             for j in range(lanes):
                 target = out[b, lane + j, start:stop]
-                for t in range(stop - start):
-                    target[t] = tile[t, j]
+                column = tile[j:]
+                for t in range(np.uint64(stop - start)):
+                    target[t] = column[t * np.uint64(LANES)]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -269,11 +289,6 @@ def _equivalent(a, b):  # type: ignore[no-untyped-def]
     for i in range(len(a)):
         u, v = a[i], b[i]
         a[i] = _smaller(_larger(-u, v), _larger(u, -v))
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _row(x, t):  # type: ignore[no-untyped-def]
-    return x[t * LANES : (t + 1) * LANES]
 
 
 def _window(extreme: Callable[..., Any]) -> Callable[..., Any]:

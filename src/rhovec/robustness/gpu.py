@@ -22,8 +22,9 @@ from . import lowering
 
 WARP = 32
 SIGNALS_A_WARP = (32, 8, 1)
-SHARED_BYTES = (2048, 4096, 6144, 8192, 12288)  # a warp; formulae that need more take fewer signals
-LONG_SHARED_BYTES = (16384, 24576, 32768, 49152, 65536, 98304)  # one signal a warp, the last resort
+# Shared memory a warp; formulae that need more than these take fewer signals (sizes: measured).
+SHARED_BYTES = (2048, 4096, 6144, 8192, 12288, 16384, 24576)
+LONG_SHARED_BYTES = (32768, 49152, 65536, 98304)  # for one signal a warp
 SLICE_BYTES = 256 << 20  # of signals brought into the kernel's order at a time
 ARENA_BYTES = 512 << 20  # of device memory for formulae that do not fit in shared memory
 _SOURCE = Path(__file__).with_name("ops.cu")
@@ -78,7 +79,14 @@ def evaluate(
                 block = channels if group.signals == 1 else tiles
                 code_on_device = (table, values, offsets, offsets[start:])
                 _launch(
-                    kernels[group.signals], group, code_on_device, block, len(channels), out, first, boolean
+                    kernels[group.signals],
+                    group,
+                    code_on_device,
+                    block,
+                    len(channels),
+                    out,
+                    first,
+                    boolean,
                 )
                 start += len(group.members)
     return out if trace else out[:, :, 0]
@@ -116,7 +124,7 @@ def _launch(
     bytes_a_warp = group.rows * group.signals * out.element_size()
     tasks = -(-n_slice // group.signals) * len(group.members)
     if group.in_shared:
-        warps = max(1, min(4, SHARED_BYTES[-1] * 4 // bytes_a_warp))
+        warps = max(1, min(4, (48 << 10) // bytes_a_warp))
         blocks, arena = -(-tasks // warps), out
     else:
         warps = 4

@@ -25,12 +25,10 @@ class Signals:
 
     @property
     def is_torch(self) -> bool:
-        return _is_torch(self.values)
+        return is_torch(self.values)
 
 
-def as_signals(
-    signals: Any, variables: Sequence[str] | None, used: Sequence[str]
-) -> Signals:
+def as_signals(signals: Any, variables: Sequence[str] | None, used: Sequence[str]) -> Signals:
     """Signals in one form; `used` are the variables that the formulae read."""
     lengths = None
     if isinstance(signals, Mapping):
@@ -69,13 +67,13 @@ def as_signals(
     return Signals(values, {name: i for i, name in enumerate(names)}, lengths)
 
 
-def _is_torch(value: Any) -> bool:
+def is_torch(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "torch"
 
 
 def _as_floats(values: Any, what: str) -> Any:
     """float32 stays, everything else numeric becomes float64 (half precision: float32)."""
-    if _is_torch(values):
+    if is_torch(values):
         import torch
 
         if values.dtype in (torch.float32, torch.float64):
@@ -103,7 +101,7 @@ def _stack_columns(columns: dict[str, Any]) -> Any:
             raise SignalError(f"{name!r} has shape {shape}, but {other!r} has {other_shape}")
     if len(shape) != 2:
         raise SignalError(f"{name!r} must have shape (signals, points), not {shape}")
-    if _is_torch(arrays[name]):
+    if is_torch(arrays[name]):
         import torch
 
         return torch.stack(list(arrays.values()), dim=1)
@@ -121,12 +119,14 @@ def _hold_to_one_length(signals: Sequence[Any]) -> tuple[Any, list[int]]:
             )
     lengths = [int(a.shape[1]) for a in arrays]
     longest = max(lengths)
-    if _is_torch(arrays[0]):
+    if is_torch(arrays[0]):
         import torch
 
         held = [torch.cat([a, a[:, -1:].expand(-1, longest - a.shape[1])], dim=1) for a in arrays]
         return torch.stack(held), lengths
-    return np.stack([np.pad(a, ((0, 0), (0, longest - a.shape[1])), "edge") for a in arrays]), lengths
+    return np.stack(
+        [np.pad(a, ((0, 0), (0, longest - a.shape[1])), "edge") for a in arrays]
+    ), lengths
 
 
 def _require(used: Sequence[str], names: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ def _require(used: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _check_finite(values: Any, names: Sequence[str]) -> None:
-    if _is_torch(values):
+    if is_torch(values):
         import torch
 
         if bool(torch.isfinite(values.detach()).all()):
@@ -148,6 +148,10 @@ def _check_finite(values: Any, names: Sequence[str]) -> None:
         values = values.detach().cpu().numpy()
     step = max(1, _CHECK_BLOCK // (values.shape[1] * values.shape[2]))
     for start in range(0, len(values), step):
+        flat = np.ascontiguousarray(values[start : start + step]).reshape(-1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.dot(flat, flat)):  # three times as fast as looking at each number
+                continue
         finite = np.isfinite(values[start : start + step])
         if not finite.all():
             n, v, t = (int(i) for i in np.argwhere(~finite)[0])

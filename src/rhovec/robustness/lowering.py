@@ -32,7 +32,6 @@ from ..formula.core import (
     LT,
     NEXT,
     NOT,
-    OR,
     TRUE,
     UNBOUNDED,
     UNTIL,
@@ -140,7 +139,9 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
                     lo, hi = 1, 1
                 end = known[right] - 1
                 first[right] = min(first[i] + min(lo, points), end)
-                last[right] = (end if hi == UNBOUNDED else min(last[i] - 1 + min(hi, points), end)) + 1
+                last[right] = (
+                    end if hi == UNBOUNDED else min(last[i] - 1 + min(hi, points), end)
+                ) + 1
             elif op >= AND:
                 left = right - size[right]
                 first[left], last[left], negative[left] = first[i], last[i], negative[i]

@@ -9,7 +9,6 @@
 
 #define WARP 32
 #define ALL 0xffffffffu
-#define CHUNK 4
 
 // Instructions and columns, as in lowering.py; a test compares them.
 enum { GE, GT, LE, LT, CONSTANT, NEGATE, MINIMUM, MAXIMUM, MINIMUM_ATOM, MAXIMUM_ATOM, EQUIVALENT,
@@ -39,6 +38,7 @@ __device__ __forceinline__ Real truth(int op, Real x, Real threshold) {
 template <typename Real, int S>
 struct Warp {
   static const int T = WARP / S;
+  static const int CHUNK = S == 1 ? 2 : 4;  // loads in flight; measured
   static const int SIGNAL_STEP = S == 1 ? 1 : T;  // elements of `block` between two of ours
   int lane, s, q;
 

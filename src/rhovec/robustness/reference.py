@@ -30,9 +30,7 @@ from ..formula.core import (
 )
 
 
-def robustness_trace(
-    phi: Formula, signals: dict[str, np.ndarray], end: str = "hold"
-) -> np.ndarray:
+def robustness_trace(phi: Formula, signals: dict[str, np.ndarray], end: str = "hold") -> np.ndarray:
     """rho(phi, x, t) for every t: signals name -> (N, P), result (N, P) float64.
 
     end="hold": the last sample is held for ever. end="strict": unbounded windows end with the trace,
@@ -48,9 +46,7 @@ def satisfaction_trace(
     return _evaluate(phi, signals, end, boolean=True)
 
 
-def _evaluate(
-    phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: bool
-) -> np.ndarray:
+def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: bool) -> np.ndarray:
     first = next(iter(signals.values()))
     n, points = first.shape
     if end == "strict" and phi.horizon >= points:
@@ -59,10 +55,12 @@ def _evaluate(
     dtype = bool if boolean else np.float64
 
     def conjunction(values: list[np.ndarray]) -> np.ndarray:
-        return np.logical_and.reduce(values) if boolean else np.minimum.reduce(values)
+        joined: np.ndarray = (np.logical_and if boolean else np.minimum).reduce(values)
+        return joined
 
     def disjunction(values: list[np.ndarray]) -> np.ndarray:
-        return np.logical_or.reduce(values) if boolean else np.maximum.reduce(values)
+        joined: np.ndarray = (np.logical_or if boolean else np.maximum).reduce(values)
+        return joined
 
     def negation(value: np.ndarray) -> np.ndarray:
         return ~value if boolean else -value
@@ -74,6 +72,7 @@ def _evaluate(
         if channel is not None:
             x = sum(c * signals[name].astype(np.float64) for name, c in channel)
             assert isinstance(x, np.ndarray)
+            values: np.ndarray
             if boolean:
                 values = {
                     GE: x >= threshold, GT: x > threshold, LE: x <= threshold, LT: x < threshold
