@@ -1,19 +1,29 @@
-"""rhovec: Signal Temporal Logic formulae as values, and their robustness on many signals at once."""
+"""rhovec: Signal Temporal Logic formulae as values, as numbers on signals, and as a kernel."""
 
 from . import errors
 from .errors import ParseError, RhovecError
 from .formula import Formula, Schema, parse, random_formulae, simplify
+from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA, StlKernel
 from .robustness import robustness, satisfaction
+from .signals import BaseMeasure, Trajectories, read_traces
 
 __version__ = "0.1.0"
 __all__ = [
+    "AnchorEmbedding",
+    "BaseMeasure",
+    "BooleanKernel",
     "Formula",
+    "IntegratedKernel",
+    "KernelPCA",
     "ParseError",
     "RhovecError",
     "Schema",
+    "StlKernel",
+    "Trajectories",
     "errors",
     "parse",
     "random_formulae",
+    "read_traces",
     "robustness",
     "satisfaction",
     "simplify",

@@ -220,6 +220,7 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.FormulaError, "item 1 is a int", ["x_0 > 0", 3], GOOD, {}),
         (rv.errors.FormulaError, r"shape \(1,\)", "x_0 > 0", GOOD, {"thresholds": [1, 2]}),
         (rv.errors.FormulaError, "finite", "x_0 > 0", GOOD, {"thresholds": [np.nan]}),
+        (rv.errors.FormulaError, "float64", "x_0 > 1e200", GOOD.astype(np.float32), {}),
         (rv.errors.HorizonError, "looks 10 steps ahead", "F[0,10] x_0 > 0", GOOD, {"end": "strict"}),
         (rv.errors.RhovecError, '"hold" or "strict"', "x_0 > 0", GOOD, {"end": "clip"}),
         (rv.errors.RhovecError, "torch signals", "x_0 > 0", GOOD, {"temperature": 0.1}),

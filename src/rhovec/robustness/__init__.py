@@ -132,6 +132,9 @@ def _dispatch(
         )
     if thresholds is not None:
         programs = _override(programs, thresholds)
+    largest = float(np.abs(programs.thresholds).max())
+    if values.dtype.itemsize == 4 and largest > float(np.finfo(np.float32).max):
+        raise FormulaError(f"threshold {largest:g} is too large for float32 signals; use float64")
     if signals.is_torch and values.is_cuda:
         from . import gpu
 
