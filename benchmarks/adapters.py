@@ -61,6 +61,16 @@ class Peer:
         """The work: () -> (B, N), or (B, N, P) with trace."""
         raise NotImplementedError
 
+    def gradient(
+        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+    ) -> Callable[[], np.ndarray]:
+        """The work: () -> the gradient of the sum over signals of the robustness at time 0.
+
+        To the signals, (N, V, P), or, where thresholds (A,) are given, to those. With temperature T,
+        minima and maxima are smooth, T log sum exp(v/T).
+        """
+        raise NotImplementedError
+
 
 class Rhovec(Peer):
     """All formulae in one call of the public function; its layout of the signals is timed too."""
@@ -90,6 +100,25 @@ class Rhovec(Peer):
         import rhovec as rv
 
         return lambda: rv.robustness(formulae, signals, trace=trace)
+
+    def gradient(
+        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+    ) -> Callable[[], np.ndarray]:
+        import torch
+
+        import rhovec as rv
+
+        x = torch.from_numpy(signals)
+        levels = None if thresholds is None else torch.tensor(thresholds)
+        leaf = (x if levels is None else levels).requires_grad_()
+
+        def run() -> np.ndarray:
+            leaf.grad = None
+            rv.robustness(phi, x, thresholds=levels, temperature=temperature).sum().backward()
+            assert leaf.grad is not None
+            return leaf.grad.numpy()
+
+        return run
 
 
 class Rtamt(Peer):
@@ -168,6 +197,13 @@ class Stljax(Peer):
     def options(self, defaults: bool) -> dict[str, str]:
         return {} if defaults else {"padding": "last"}
 
+    def smooth(self, temperature: float | None) -> dict[str, Any]:
+        """Both libraries call temperature what multiplies the values, 1/T."""
+        options: dict[str, Any] = self.options(defaults=False)
+        if temperature is not None:
+            options |= {"approx_method": "logsumexp", "temperature": 1 / temperature}
+        return options
+
     def robustness(
         self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
@@ -180,9 +216,23 @@ class Stljax(Peer):
         calls = [compiled(phi) for phi in formulae]
         return lambda: np.stack([np.asarray(call(signals)) for call in calls])
 
+    def gradient(
+        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+    ) -> Callable[[], np.ndarray]:
+        if thresholds is not None:
+            raise Unsupported("thresholds")
+        options = self.smooth(temperature)
+
+        def total(x: Any) -> Any:
+            return self.jax.vmap(lambda signal: phi.robustness(signal, **options))(x).sum()
+
+        call = self.jax.jit(self.jax.value_and_grad(total))
+        return lambda: np.asarray(call(signals)[1]).transpose(0, 2, 1)
+
 
 class Stlcgpp(Stljax):
-    """The same classes on torch, spread over signals with torch.vmap; no gradients are recorded."""
+    """The same classes on torch, spread over signals with torch.vmap; no gradients are recorded
+    where none are asked for."""
 
     def __init__(self) -> None:
         import stlcgpp.formula as library  # type: ignore[import-not-found]
@@ -207,6 +257,23 @@ class Stlcgpp(Stljax):
         def run() -> np.ndarray:
             with self.torch.no_grad():
                 return np.stack([call(signals).numpy() for call in calls])
+
+        return run
+
+    def gradient(
+        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+    ) -> Callable[[], np.ndarray]:
+        if thresholds is not None:
+            raise Unsupported("thresholds")
+        options = self.smooth(temperature)
+        call = self.torch.vmap(lambda signal: phi.robustness(signal, **options))
+        leaf = signals.requires_grad_()
+
+        def run() -> np.ndarray:
+            leaf.grad = None
+            call(leaf).sum().backward()
+            gradient: np.ndarray = leaf.grad.numpy()
+            return gradient.transpose(0, 2, 1)
 
         return run
 
@@ -271,7 +338,10 @@ def do(peer: Peer, item: dict[str, Any]) -> dict[str, Any]:
     converted = time.perf_counter()
     formulae = [peer.formula(rows) for rows in item["formulae"]]
     built = time.perf_counter()
-    run = peer.robustness(formulae, signals, item["trace"], item["defaults"])
+    if "gradient" in item:
+        run = peer.gradient(formulae[0], signals, **item["gradient"])
+    else:
+        run = peer.robustness(formulae, signals, item["trace"], item["defaults"])
     before = resident("VmRSS") if item["memory"] else 0
     values = run()
     first = time.perf_counter() - built

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import rhovec as rv
@@ -107,6 +107,7 @@ def shuffled(phi: Formula, seed: int) -> Formula:
 
 
 @given(any_formula, st.integers(0, 10**6))
+@example(parse("not (x_0 > 0 <-> x_1 > 0)"), 2)  # the negation once stayed with the first operand
 def test_the_order_of_operands_does_not_matter(phi: Formula, seed: int) -> None:
     assert simplify(shuffled(phi, seed)) == simplify(phi)
 
@@ -155,7 +156,9 @@ def test_the_nesting_of_and_and_or_does_not_matter(texts: list[str], n: int, op:
         ("not next x > 0", "always[1,1] x <= 0"),
         ("not (x > 0 until y > 0)", "not (x > 0 until y > 0)"),
         ("not not (x > 0 until y > 0)", "x > 0 until y > 0"),
-        ("not (x > 0 <-> y > 0)", "x <= 0 <-> y > 0"),
+        ("not (x > 0 <-> y > 0)", "x > 0 <-> y <= 0"),
+        ("not (y > 0 <-> x > 0)", "x > 0 <-> y <= 0"),
+        ("x <= 0 <-> y <= 0", "x > 0 <-> y > 0"),
         ("x > 0 -> y > 0", "x <= 0 or y > 0"),
         # windows
         ("always[0,0] x > 0", "x > 0"),
@@ -225,6 +228,8 @@ def test_windows_are_not_merged_beyond_the_largest_bound() -> None:
         ("(" * DEEP + "x > 1" + " or y > 1)" * DEEP, "x > 1 or y > 1"),
         ("x > 1 -> " * DEEP + "y > 1", "x <= 1 or y > 1"),
         ("(" * LESS + "x > 1" + " and y > 1) or z > 1" * LESS, None),
+        ("x > 1 <-> " * LESS + "y > 1", None),
+        ("not (x > 1 <-> " * LESS + "y > 1" + ")" * LESS, None),
         ("not (x > 1 and " * LESS + "y > 1" + ")" * LESS, None),
         (" and ".join(f"x_{i} > {i}" for i in range(LESS)), None),
     ],

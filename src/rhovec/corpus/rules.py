@@ -127,8 +127,9 @@ _NUMBERS = ("0", "inf", "a", "b", "A", "B", "m", "b-a", "p", "q", "r", "s", "c",
 _ZERO, _INF, _A, _B, _RIGHT_A, _RIGHT_B, _M, _WIDTH, _P, _Q, _R, _S, _C, _D = range(len(_NUMBERS))
 _OPERATORS = {"not": NOT, "and": AND, "or": OR, "U": UNTIL, "G": ALWAYS, "F": EVENTUALLY}
 _SYMBOLS = ("op", "dual", "partner", "inverse", "?", "N", "L", "R", "L1", "L2", "R1", "R2")
-_SAME, _DUAL, _PARTNER, _INVERSE, _ANY, _NODE, _LEFT, _RIGHT = range(100, 108)
-_PARTS = 8  # places of subtrees, from _NODE on
+_FIRST_SYMBOL = 100  # above all operators
+_SAME, _DUAL, _PARTNER, _INVERSE, _ANY, _NODE = range(_FIRST_SYMBOL, _FIRST_SYMBOL + 6)
+_PARTS = len(_SYMBOLS) - _SYMBOLS.index("N")
 
 
 def _compile(template: str) -> list[tuple[int, int, int]]:
@@ -137,7 +138,7 @@ def _compile(template: str) -> list[tuple[int, int, int]]:
         name, lo, hi = re.fullmatch(r"([^\[]+)(?:\[(.+),(.+)\])?", word).groups("0")  # type: ignore[union-attr]
         code = _OPERATORS.get(name)
         steps.append((
-            100 + _SYMBOLS.index(name) if code is None else code,
+            _FIRST_SYMBOL + _SYMBOLS.index(name) if code is None else code,
             _NUMBERS.index(lo), _NUMBERS.index(hi),
         ))  # fmt: skip
     return steps

@@ -371,7 +371,7 @@ def _require(value: object, kind: type, what: str) -> None:
 
 
 def _number(value: object, what: str, positive: bool = False) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise SchemaError(f"{what} must be a number, not {value!r}")
     try:
         number = float(value)
