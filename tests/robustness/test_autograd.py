@@ -17,6 +17,25 @@ import torch
 
 from rhovec.robustness import autograd
 
+from .contract import EngineContract
+
+
+class TestContract(EngineContract):
+    """The hard values, as every engine's."""
+
+    formulae = 240
+
+    def evaluate(
+        self, formulae: list[rv.Formula], signals: np.ndarray, trace: bool, end: str
+    ) -> np.ndarray:
+        x = torch.from_numpy(signals).requires_grad_()
+        return rv.robustness(formulae, x, trace=trace, end=end).detach().numpy()
+
+
+class TestContractFloat64(TestContract):
+    dtype = np.float64
+
+
 ATOMS = ("x_0 >= {}", "x_1 <= {}", "x_0 < {}", "x_1 > {}")
 LINEAR = ("x_1 - 0.5 * x_0 >= {}", "x_0 + x_1 + x_2 < {}")
 CONSTANTS = ("true", "false")

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import re
 import shutil
+import site
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -51,8 +52,10 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     )  # fmt: skip
     source = folder / "host.cpp"
     source.write_text(f'#include "{HERE}/host_cuda.h"\n#include "{gpu._SOURCE}"\n{launches}')
-    command = [compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
-               "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", f"{folder}/ops.so"]  # fmt: skip
+    command = [
+        compiler, "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
+        "-ffp-contract=off", "-shared", "-fPIC", str(source), "-o", str(folder / "ops.so"),
+    ]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True)
     return ctypes.CDLL(str(folder / "ops.so"))
 
@@ -114,6 +117,27 @@ class TestOnHost(EngineContract):
 class TestOnHostFloat64(TestOnHost):
     dtype = np.float64
     formulae = 200
+
+
+def test_source_compiles_for_hopper() -> None:
+    """By NVIDIA's own compiler, which needs no GPU (from PyPI; part of the dev extra)."""
+    folders = [Path(folder, "nvidia") for folder in site.getsitepackages()]
+    libraries = [path for folder in folders for path in folder.glob("**/libnvrtc.so.*")]
+    if not libraries:
+        pytest.skip("nvidia-cuda-nvrtc is not installed")
+    nvrtc = ctypes.CDLL(str(libraries[0]))
+    program = ctypes.c_void_p()
+    source = gpu._SOURCE.read_bytes()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"ops.cu", 0, None, None) == 0
+    for real in ("float", "double"):
+        for signals in gpu.SIGNALS_A_WARP:
+            name = f"evaluate<{real}, {signals}>".encode()
+            assert nvrtc.nvrtcAddNameExpression(program, name) == 0
+    options = (ctypes.c_char_p * 1)(b"--gpu-architecture=sm_90")
+    result = nvrtc.nvrtcCompileProgram(program, 1, options)
+    log = ctypes.create_string_buffer(1 << 16)
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert result == 0, log.value.decode()
 
 
 def test_source_and_lowering_agree_on_numbers() -> None:
