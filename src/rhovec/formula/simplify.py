@@ -141,7 +141,7 @@ def simplify(phi: Formula) -> Formula:
         else:
             a, b = (build.close(r) for r in results)
             if op == IFF:
-                done[i] = build.intern(_Node(IFF, operands=tuple(sorted((a, b), key=build.order))))
+                done[i] = build.iff(a, b)
             else:
                 node = (
                     a if a == b and lo == 0 else build.intern(_Node(UNTIL, lo, hi, operands=(a, b)))
@@ -273,18 +273,21 @@ class _Builder:
                     return self.window(op, merged_lo, merged_hi, inner.operands[0])
         return self.intern(_Node(op, lo, hi, operands=(operand,)))
 
+    def iff(self, a: int, b: int) -> int:
+        """Of `a <-> b` and its equal `not a <-> not b`, operands sorted, the first in order."""
+        pairs = ((a, b), (self.negate(a), self.negate(b)))
+        ordered = (tuple(sorted(pair, key=self.order)) for pair in pairs)
+        first = min(ordered, key=lambda pair: [self.order(o) for o in pair])
+        return self.intern(_Node(IFF, operands=first))
+
     def negate(self, number: int) -> int:
         """The negation of a node, in normal form; every node is negated at most once."""
         todo = [number]
         while todo:
             current = todo[-1]
             node = self.nodes[current]
-            needed = (
-                []
-                if node.op == UNTIL
-                else list(node.operands[:1] if node.op == IFF else node.operands)
-            )
-            missing = [] if node.op == NOT else [o for o in needed if o not in self.negations]
+            operands = () if node.op in (UNTIL, NOT) else node.operands
+            missing = [o for o in operands if o not in self.negations]
             if current in self.negations or not missing:
                 todo.pop()
             if current in self.negations or missing:
@@ -295,8 +298,7 @@ class _Builder:
             elif node.op == UNTIL:
                 opposite = self.intern(_Node(NOT, operands=(current,)))
             elif node.op == IFF:
-                pair = (self.negations[node.operands[0]], node.operands[1])
-                opposite = self.intern(_Node(IFF, operands=tuple(sorted(pair, key=self.order))))
+                opposite = self.iff(self.negations[node.operands[0]], node.operands[1])
             elif node.op in (AND, OR):
                 members = [self.negations[o] for o in node.operands]
                 opposite = self.close(_Group(NEGATED[node.op], members))
