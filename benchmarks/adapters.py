@@ -113,10 +113,9 @@ class Rhovec(Peer):
         leaf = (x if levels is None else levels).requires_grad_()
 
         def run() -> np.ndarray:
-            leaf.grad = None
-            rv.robustness(phi, x, thresholds=levels, temperature=temperature).sum().backward()
-            assert leaf.grad is not None
-            return leaf.grad.numpy()
+            rho = rv.robustness(phi, x, thresholds=levels, temperature=temperature)
+            (gradient,) = torch.autograd.grad(rho.sum(), leaf)
+            return gradient.numpy()
 
         return run
 
@@ -270,10 +269,8 @@ class Stlcgpp(Stljax):
         leaf = signals.requires_grad_()
 
         def run() -> np.ndarray:
-            leaf.grad = None
-            call(leaf).sum().backward()
-            gradient: np.ndarray = leaf.grad.numpy()
-            return gradient.transpose(0, 2, 1)
+            (gradient,) = self.torch.autograd.grad(call(leaf).sum(), leaf)
+            return np.transpose(gradient.numpy(), (0, 2, 1))
 
         return run
 

@@ -238,13 +238,12 @@ def report(rows: list[dict[str, Any]]) -> str:
     parts = {part: [r for r in rows if r["part"] == part] for part in dict.fromkeys(
         r["part"] for r in rows)}  # fmt: skip
     versions = ", ".join(f"{name} {v}" for name, v in host["versions"].items())
-    loads = [row["machine"]["load"] for row in rows]
+    busy = "**The machine was busy with other work: times and ratios are rough.** "
     out = [
         "# Robustness on the CPU", "",
         f"Command: `{command}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
-        f"{' to '.join(f'{load:g}' for load in (min(loads), max(loads)))} as the parts began, "
-        f"Python {host['python']}; {versions}.", "",
-        "Signals are random walks of three variables, float32. Times are medians of repeated calls "
+        f"{host['load']} at the start, Python {host['python']}; {versions}.", "",
+        busy * (host["load"] > 0.7) + "Signals are random walks of three variables, float32. Times are medians of repeated calls "
         "with the quartiles, in microseconds a signal; n is the number of signals in a call (fewer "
         "where a library is slow); ratio is to rhovec on the same formula. Every library used as "
         "many threads as it takes by itself. Apart: converting signals, building the formula, and "

@@ -47,14 +47,16 @@ def evaluate(
     trace: bool = False,
     strict: bool = False,
     boolean: bool = False,
+    code: lowering.Instructions | None = None,
 ) -> torch.Tensor:
     """Robustness of B formulae on N signals: (B, N), or (B, N, P) with trace, on signals' device.
 
-    The arguments are those of cpu.evaluate, with a CUDA tensor (N, V, P) float32 or float64.
+    The arguments are those of cpu.evaluate, with a CUDA tensor (N, V, P) float32 or float64. code
+    saves the lowering, if it was done ahead with the same arguments.
     """
     signals = signals.contiguous()
     n_signals, _, points = signals.shape
-    code = lowering.lower(programs, points, trace=trace, strict=strict)
+    code = code or lowering.lower(programs, points, trace=trace, strict=strict)
     device, real = signals.device, signals.dtype
     classes = memory_classes(code.arena, real.itemsize)
     kernels = {c.signals: _kernel(device.index or 0, real, c.signals) for c in classes}

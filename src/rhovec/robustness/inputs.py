@@ -141,11 +141,10 @@ def _require(used: Sequence[str], names: Sequence[str]) -> None:
 
 def _check_finite(values: Any, names: Sequence[str]) -> None:
     if is_torch(values):
-        import torch
-
-        if bool(torch.isfinite(values.detach()).all()):
+        values = values.detach()
+        if values.is_cuda and bool(values.isfinite().all()):
             return
-        values = values.detach().cpu().numpy()
+        values = values.cpu().numpy()
     step = max(1, _CHECK_BLOCK // (values.shape[1] * values.shape[2]))
     for start in range(0, len(values), step):
         flat = np.ascontiguousarray(values[start : start + step]).reshape(-1)

@@ -1,0 +1,1 @@
+"""The encoder: formulae to unit vectors."""

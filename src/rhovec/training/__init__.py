@@ -1,0 +1,1 @@
+"""Training: the encoder is distilled from a kernel."""

@@ -1,0 +1,57 @@
+"""Muon for the matrices of the layers: momentum, then the nearest orthogonal matrix as the update.
+
+Matrices of one shape are orthogonalised together, so that a step is a few batched products.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+class Muon(torch.optim.Optimizer):
+    """lr is on AdamW's scale: an update has root mean square 0.2 * lr."""
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float,
+        momentum: float = 0.95,
+        weight_decay: float = 0.05,
+    ):
+        super().__init__(parameters, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    shapes[parameter.shape].append(parameter)
+            for shape, members in shapes.items():
+                gradients = torch.stack([p.grad for p in members])
+                state = self.state[members[0]]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(gradients)
+                buffer = state["momentum"].lerp_(gradients, 1 - group["momentum"])
+                update = orthogonal(gradients.lerp(buffer, group["momentum"]))
+                size = -0.2 * group["lr"] * max(shape) ** 0.5
+                torch._foreach_mul_(members, 1 - group["lr"] * group["weight_decay"])
+                torch._foreach_add_(members, list(update.to(members[0].dtype).unbind()), alpha=size)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """(k, m, n) -> about U V' of each one's singular value decomposition, by five Newton-Schulz steps."""
+    x = matrices.bfloat16() if matrices.is_cuda else matrices
+    tall = x.shape[1] > x.shape[2]
+    if tall:
+        x = x.mT
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        a = x @ x.mT
+        b = torch.baddbmm(a, a, a, beta=-4.7750, alpha=2.0315)
+        x = torch.baddbmm(x, b, x, beta=3.4445)
+    return x.mT if tall else x
