@@ -243,7 +243,8 @@ def report(rows: list[dict[str, Any]]) -> str:
         "# Robustness on the CPU", "",
         f"Command: `{command}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
         f"{host['load']} at the start, Python {host['python']}; {versions}.", "",
-        busy * (host["load"] > 0.7) + "Signals are random walks of three variables, float32. Times are medians of repeated calls "
+        busy * (host["load"] > 0.7)
+        + "Signals are random walks of three variables, float32. Times are medians of repeated calls "
         "with the quartiles, in microseconds a signal; n is the number of signals in a call (fewer "
         "where a library is slow); ratio is to rhovec on the same formula. Every library used as "
         "many threads as it takes by itself. Apart: converting signals, building the formula, and "

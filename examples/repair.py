@@ -38,7 +38,8 @@ while history[-1] < 0.1:
     optimiser.step()
     history.append(rv.robustness(phi, {"speed": speed.detach()[None]}).item())
 print(
-    f"limit {limit.item():.1f}; robustness {history[0]:.1f} -> {history[-1]:.2f}, {len(history) - 1} steps"
+    f"limit {limit.item():.1f}; robustness {history[0]:.1f} -> {history[-1]:.2f} "
+    f"in {len(history) - 1} steps"
 )
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

@@ -36,6 +36,8 @@ ALLOWED = {
     "robustness/lowering.py": {"numba"},
     "robustness/autograd.py": {"torch"},
     "robustness/gpu.py": {"torch"},
+    "tokens.py": {"numba"},
+    "models/encoder.py": {"torch"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
     "training": {"numba", "torch"},

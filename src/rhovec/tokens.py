@@ -18,8 +18,7 @@ import numpy as np
 from numba import njit
 
 from .errors import FormulaError
-from .formula.core import AND, FALSE, GE, GT, LE, LT, UNBOUNDED, UNTIL
-from .formula.core import ALWAYS, EVENTUALLY
+from .formula.core import ALWAYS, AND, EVENTUALLY, FALSE, GE, GT, LE, LT, UNBOUNDED, UNTIL
 from .formula.printer import channel_text
 from .formula.programs import Programs
 
@@ -46,7 +45,7 @@ class TreeTokens:
 def tree_tokens(
     programs: Programs, points: int, rows: int | None = None, width: int = 65
 ) -> TreeTokens:
-    """Tokens of a batch. rows fixes R (an error if the formulae need more); width = nodes + 1 at most."""
+    """Tokens of a batch of formulae of at most width - 1 nodes; rows fixes R."""
     sizes = np.diff(programs.offsets)
     if int(sizes.max()) + 1 > width:
         raise FormulaError(f"a formula has {int(sizes.max())} nodes; the model reads {width - 1}")

@@ -28,4 +28,5 @@ def mean_error(kernel: np.ndarray, similarity: np.ndarray) -> float:
 
 
 def _centred(matrix: np.ndarray) -> np.ndarray:
-    return matrix - matrix.mean(0) - matrix.mean(1, keepdims=True) + matrix.mean()
+    centred: np.ndarray = matrix - matrix.mean(0) - matrix.mean(1, keepdims=True) + matrix.mean()
+    return centred

@@ -91,7 +91,8 @@ class Block(nn.Module):
         scores = q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)
         mixed = (scores + bias).softmax(-1) @ v
         x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, width))
-        return x + self.down(F.gelu(self.up(self.ff_norm(x))))
+        out: Tensor = x + self.down(F.gelu(self.up(self.ff_norm(x))))
+        return out
 
 
 def threshold_features(threshold: Tensor, is_atom: Tensor) -> Tensor:

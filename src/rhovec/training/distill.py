@@ -127,7 +127,7 @@ def train(config: Config) -> Encoder:
         (torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.98), weight_decay=0.01),
          config.adam_lr),
     ]  # fmt: skip
-    weights = list(encoder.parameters())
+    weights: list[Tensor] = list(encoder.parameters())
     averaged = [p.detach().clone() for p in weights]
     forward = torch.compile(encoder, dynamic=False) if device.type == "cuda" else encoder
     measure = BaseMeasure(n_variables=config.channels, points=config.points)
@@ -154,7 +154,8 @@ def train(config: Config) -> Encoder:
                 optimiser.step()
                 optimiser.zero_grad(set_to_none=True)
             decay = min(config.average, (step + 1) / (step + 10))
-            torch._foreach_lerp_(averaged, weights, 1 - decay)
+            with torch.no_grad():
+                torch._foreach_lerp_(averaged, weights, 1 - decay)
             if step % config.every == 0 or step == config.steps - 1:
                 k, s = target.cpu().numpy(), similarity.detach().cpu().numpy()
                 line = {

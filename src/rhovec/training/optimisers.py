@@ -32,7 +32,7 @@ class Muon(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     shapes[parameter.shape].append(parameter)
             for shape, members in shapes.items():
-                gradients = torch.stack([p.grad for p in members])
+                gradients = torch.stack([p.grad for p in members if p.grad is not None])
                 state = self.state[members[0]]
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(gradients)
@@ -44,7 +44,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """(k, m, n) -> about U V' of each one's singular value decomposition, by five Newton-Schulz steps."""
+    """(k, m, n) -> about U V' of each matrix U S V', by five Newton-Schulz steps."""
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[1] > x.shape[2]
     if tall:
