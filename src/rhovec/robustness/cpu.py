@@ -47,7 +47,6 @@ from .lowering import (
 )
 
 LANES = 64
-_FORMULAE_PER_TASK = 256
 _ELEMENTS_PER_THREAD = 3_000_000  # about a millisecond; less is not worth a thread
 _TILE = 128  # times transposed together, so that what is read stays in the nearest cache
 
@@ -75,45 +74,45 @@ def evaluate(
     if trace and strict:
         out.fill(np.nan)
 
-    tasks = iter(
-        [
-            (lane, first, min(first + _FORMULAE_PER_TASK, len(programs)))
-            for lane in range(0, n_signals, LANES)
-            for first in range(0, len(programs), _FORMULAE_PER_TASK)
-        ]
-    )
+    cost = int(code.table[:, LENGTH].sum()) * n_signals
+    workers = min(_cores(), 1 + cost // _ELEMENTS_PER_THREAD)
+    tasks = iter(_shares(n_signals, len(programs), workers))
 
     def work(_: int) -> None:
         block = np.empty((len(programs.channels), code.reach * LANES), signals.dtype)
         arena = np.empty(int(code.arena.max()) * LANES, signals.dtype)
-        spare = np.empty(LANES, signals.dtype)
-        loaded = -1
-        for lane, first, last in tasks:
-            if lane != loaded:
-                _load(signals, lane, code.reach, terms, coefficients, starts, block)
-                loaded = lane
-            _run(
-                code.table,
-                values,
-                code.offsets,
-                first,
-                last,
-                block,
-                arena,
-                spare,
-                boolean,
-                lane,
-                out,
-            )
+        for lanes, formulae in tasks:
+            _work(
+                code.table, values, code.offsets, formulae[0], formulae[1], signals,
+                lanes[0], lanes[1], code.reach, terms, coefficients, starts, block, arena,
+                boolean, out,
+            )  # fmt: skip
 
-    cost = int(code.table[:, LENGTH].sum()) * n_signals
-    workers = min(_cores(), 1 + cost // _ELEMENTS_PER_THREAD)
     if workers == 1:
         work(0)
     else:
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(work, range(workers)))
     return out if trace else out[:, :, 0]
+
+
+def _shares(
+    n_signals: int, n_formulae: int, workers: int
+) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """The work cut into some pieces a worker, so that all end together: ranges of signals, in whole
+    blocks, and of formulae only where there are few blocks."""
+    pieces = 1 if workers == 1 else 8 * workers
+    blocks = -(-n_signals // LANES)
+    step = LANES * -(-blocks // pieces)
+    cuts = min(n_formulae, -(-pieces // blocks))
+    return [
+        (
+            (lane, min(lane + step, n_signals)),
+            (n_formulae * c // cuts, n_formulae * (c + 1) // cuts),
+        )
+        for lane in range(0, n_signals, step)
+        for c in range(cuts)
+    ]
 
 
 def _cores() -> int:
@@ -130,6 +129,18 @@ def _channel_table(
     starts = np.zeros(len(programs.channels) + 1, np.int64)
     np.cumsum([len(channel) for channel in programs.channels], out=starts[1:])
     return np.array(terms, np.int64), np.array(coefficients, np.float64), starts
+
+
+@njit(cache=True, nogil=True)
+def _work(  # type: ignore[no-untyped-def]
+    table, values, offsets, first, last, signals, lane, end, reach, terms, coefficients, starts,
+    block, arena, boolean, out,
+):  # fmt: skip
+    """Formulae first ... last - 1 on signals lane ... end - 1, a block of signals after the other."""
+    spare = np.empty(LANES, signals.dtype)
+    for start in range(lane, end, LANES):
+        _load(signals, start, reach, terms, coefficients, starts, block)
+        _run(table, values, offsets, first, last, block, arena, spare, boolean, start, out)
 
 
 @njit(cache=True, nogil=True, inline="always")
