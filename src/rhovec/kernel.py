@@ -12,6 +12,7 @@ kernel on syntax has, too.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -49,7 +50,7 @@ class Teacher(Protocol):
 
 
 @dataclass(frozen=True)
-class _SampledKernel:
+class _SampledKernel(ABC):
     """What kernels on signals share: inner products of features over a measure's signals."""
 
     measure: Measure = field(default_factory=BaseMeasure)
@@ -68,9 +69,9 @@ class _SampledKernel:
         if self.device != "cpu":
             _require_cuda(self.device)
 
+    @abstractmethod
     def _features(self, formulae: list[Formula], signals: Any) -> Any:
         """What the kernel takes of each signal (n, V, P): (B, n), or T numbers each, (B, n, T)."""
-        raise NotImplementedError
 
     def _width(self) -> int:
         """T: numbers a signal."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -70,15 +71,15 @@ def oracle(phi: Formula, x: np.ndarray, end: str) -> np.ndarray:
     return _ANSWERS[key]
 
 
-class EngineContract:
+class EngineContract(ABC):
     dtype: type = np.float32
     formulae = 300  # per check
     lengths = (1, 2, 3, 5, 17, 33, 64, 100)
 
+    @abstractmethod
     def evaluate(
         self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
-    ) -> np.ndarray:
-        raise NotImplementedError
+    ) -> np.ndarray: ...
 
     # -- agreement with the oracle -----------------------------------------------------------
 

@@ -30,6 +30,9 @@ class Programs:
 
     @classmethod
     def pack(cls, formulae: Sequence[Formula]) -> Programs:
+        if len(formulae) == 1:
+            (f,) = formulae
+            return cls(f.code, f.thresholds, np.array([0, len(f.code)]), f.channels)
         index: dict[Channel, int] = {}
         offsets = np.zeros(len(formulae) + 1, np.int64)
         np.cumsum([len(f.code) for f in formulae], out=offsets[1:])
