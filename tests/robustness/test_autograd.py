@@ -193,7 +193,7 @@ def test_trace_gradients_of_strict_are_finite() -> None:
         assert gradient.isfinite().all() and gradient.abs().sum() > 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("temperature", [None, 0.1])
 def test_cuda_equals_cpu(temperature: float | None) -> None:
     formulae, signals = random_formulae(60, seed=10), random_signals(3, 33)
