@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 
 from rhovec.corpus.draw import draw_palette, key
@@ -11,7 +9,6 @@ from rhovec.corpus.families import Batch, Recipe, _seed
 from rhovec.corpus.trees import COLUMNS, OP, THRESHOLD, UNIT, append
 from rhovec.formula import Formula
 from rhovec.formula.core import LT
-from rhovec.formula.programs import Programs
 
 ROOM = 600
 
@@ -33,19 +30,6 @@ def formula_of(rows: np.ndarray) -> Formula:
     ])  # fmt: skip
 
 
-def unpack(programs: Programs) -> list[Formula]:
-    ends = programs.offsets
-    return [
-        Formula.from_rows([
-            (op, lo, hi, programs.channels[c] if c >= 0 else None, t)
-            for (op, lo, hi, c), t in zip(
-                programs.code[a:b].tolist(), programs.thresholds[a:b].tolist(), strict=True
-            )
-        ])
-        for a, b in pairwise(ends)
-    ]  # fmt: skip
-
-
 def seed_of(recipe: Recipe, number: int) -> Formula:
     """The formula that a family is made from."""
     state = np.empty(1, np.uint64)
@@ -53,7 +37,9 @@ def seed_of(recipe: Recipe, number: int) -> Formula:
     palette = draw_palette(state, recipe.channels)
     prefix = np.empty((ROOM, COLUMNS), np.int64)
     out = np.empty_like(prefix)
-    return formula_of(out[: _seed(state, palette, recipe.max_nodes, prefix, out)])
+    return formula_of(
+        out[: _seed(state, palette, recipe.full_depth, recipe.max_nodes, prefix, out)]
+    )
 
 
 def same_batch(a: Batch, b: Batch) -> bool:

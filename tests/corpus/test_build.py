@@ -21,8 +21,6 @@ from rhovec.corpus.build import build
 from rhovec.corpus.stats import corpus_stats, quantiles
 from rhovec.errors import RhovecError
 
-from .formulae import unpack
-
 parquet = pytest.importorskip("pyarrow.parquet")
 RECIPE = Recipe(seed=9, family_size=4)
 FAMILIES, SHARD = 1000, 10
@@ -42,7 +40,7 @@ def corpus(tmp_path_factory) -> Path:
 def test_shards_hold_the_families(corpus: Path) -> None:
     table = parquet.read_table(corpus)
     drawn = draw_families(RECIPE, np.arange(FAMILIES))
-    assert table["formula"].to_pylist() == [str(phi) for phi in unpack(drawn.programs)]
+    assert table["formula"].to_pylist() == [str(phi) for phi in drawn.programs.unpack()]
     assert table["family"].to_pylist() == drawn.family.tolist()
     assert table["kind"].to_pylist() == [KINDS[k] for k in drawn.kind]
     assert table["split"].to_pylist() == [SPLITS[s] for s in drawn.split]
@@ -107,7 +105,7 @@ def test_a_folder_with_something_else_is_refused(corpus: Path, tmp_path: Path) -
 def test_stats_count_what_is_there(corpus: Path) -> None:
     stats = corpus_stats(corpus)
     drawn = draw_families(RECIPE, np.arange(FAMILIES))
-    formulae = unpack(drawn.programs)
+    formulae = drawn.programs.unpack()
     assert stats["formulae"] == sum(stats["kinds"].values()) == len(formulae)
     assert stats["depth"].tolist() == np.bincount([phi.depth for phi in formulae]).tolist()
     assert stats["nodes"].tolist() == np.bincount([phi.size for phi in formulae]).tolist()

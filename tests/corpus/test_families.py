@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from itertools import islice
@@ -29,9 +30,21 @@ from rhovec.corpus.rules import MIN_DEPTH
 from rhovec.corpus.text import horizons, texts
 from rhovec.corpus.trees import COLUMNS, UNIT
 from rhovec.errors import RhovecError
-from rhovec.formula.core import ALWAYS, EVENTUALLY, LT, UNBOUNDED, is_timed
+from rhovec.formula.core import (
+    ALWAYS,
+    AND,
+    EVENTUALLY,
+    GE,
+    LE,
+    LT,
+    OR,
+    UNBOUNDED,
+    UNTIL,
+    arity,
+    is_timed,
+)  # fmt: skip
 
-from .formulae import ROOM, formula_of, rows_of, same_batch, seed_of, unpack
+from .formulae import ROOM, formula_of, rows_of, same_batch, seed_of
 
 RECIPE = Recipe(seed=3)
 FAMILIES = 4000
@@ -90,7 +103,7 @@ def test_text_tokens_depth_and_horizon_are_the_formulas() -> None:
         drawn = draw_families(Recipe(seed=channels, channels=channels), np.arange(150))
         data, ends = texts(drawn.programs)
         steps = horizons(drawn.programs)
-        for i, phi in enumerate(unpack(drawn.programs)):
+        for i, phi in enumerate(drawn.programs.unpack()):
             text = data[ends[i] : ends[i + 1]].tobytes().decode()
             assert text == str(phi)
             assert rv.parse(text) == phi
@@ -103,7 +116,7 @@ def test_text_tokens_depth_and_horizon_are_the_formulas() -> None:
 
 def test_equivalent_members_have_the_robustness_of_their_seed(batch) -> None:
     chosen = np.flatnonzero(np.isin(batch.kind, (SEED, EQUIVALENT)))[:1500]
-    formulae = unpack(batch.programs)
+    formulae = batch.programs.unpack()
     members = [formulae[i] for i in chosen]
     seeds = [seed_of(RECIPE, int(batch.family[i])) for i in chosen]
     for points in (7, 60):
@@ -113,6 +126,53 @@ def test_equivalent_members_have_the_robustness_of_their_seed(batch) -> None:
     origins = [seed_of(RECIPE, int(i)) for i in batch.family[batch.kind == HYBRID][:500]]
     same = (rv.robustness(altered, x) == rv.robustness(origins, x)).all(1)
     assert same.mean() < 0.02
+
+
+def test_one_operator_as_its_opposite() -> None:
+    recipe = Recipe(family_size=2, shares=(1.0, 0.0, 0.0, 0.0))
+    opposed = dataclasses.replace(recipe, shares=(0.0, 0.0, 1.0, 0.0), opposed=1.0)
+    numbers = np.arange(300)
+    seeds = draw_families(recipe, numbers).programs.unpack()
+    changed = draw_families(opposed, numbers).programs.unpack()
+    differences = set()
+    for seed, other in zip(seeds, changed, strict=True):
+        if seed.size == other.size:  # not dualised
+            (place,) = np.flatnonzero(seed.code[:, 0] != other.code[:, 0])
+            differences.add((int(seed.code[place, 0]), int(other.code[place, 0])))
+            assert (seed.thresholds == other.thresholds).all()
+    assert differences == {
+        (ALWAYS, EVENTUALLY), (EVENTUALLY, ALWAYS), (AND, OR), (OR, AND), (UNTIL, AND),
+        (GE, LE), (LE, GE),
+    }  # fmt: skip
+    assert str(rv.simplify(changed[0])) != str(rv.simplify(seeds[0]))
+
+
+def test_seeds_of_full_depth() -> None:
+    recipe = Recipe(family_size=1, shares=(1.0, 0.0, 0.0, 0.0), full_depth=True)
+    batch = draw_families(recipe, np.arange(6000))
+    assert np.bincount(batch.depth)[1:] / 6000 == pytest.approx(np.full(6, 1 / 6), abs=0.02)
+    complete = 0
+    for phi in batch.programs.unpack():
+        levels = leaf_levels(phi)
+        assert max(levels) == phi.depth
+        complete += len(levels) == 1
+    assert complete / 6000 > 0.6
+
+
+def leaf_levels(phi: rv.Formula) -> set[int]:
+    """Depths at which atoms stand."""
+    todo, levels = [(phi.size - 1, 0)], set()
+    sizes = phi.shape()[0]
+    while todo:
+        node, level = todo.pop()
+        n_operands = arity(int(phi.code[node, 0]))
+        if n_operands == 0:
+            levels.add(level)
+        place = node - 1
+        for _ in range(n_operands):
+            todo.append((place, level + 1))
+            place -= int(sizes[place])
+    return levels
 
 
 def test_perturbations_stay_in_their_ranges() -> None:
@@ -199,8 +259,8 @@ def test_validation_sees_the_engines_robustness_and_rejects_constants() -> None:
 def test_a_family_depends_on_its_number_and_the_recipe_alone(batch) -> None:
     size = RECIPE.family_size
     for number in (0, 17, FAMILIES - 1):
-        alone = unpack(draw_families(RECIPE, np.array([number])).programs)
-        assert alone == unpack(batch.programs)[number * size : (number + 1) * size]
+        alone = draw_families(RECIPE, np.array([number])).programs.unpack()
+        assert alone == batch.programs.unpack()[number * size : (number + 1) * size]
     first = draw_families(RECIPE, np.arange(50))
     assert not same_batch(first, draw_families(Recipe(seed=4), np.arange(50)))
 
@@ -233,7 +293,7 @@ def test_the_stream_is_deterministic_and_goes_on_anywhere() -> None:
         drawn = take(2, split=split)
         assert all((b.split == place).all() and len(b.programs) == 64 for b in drawn)
     x = np.random.default_rng(0).normal(size=(16, 3, 50))
-    assert np.isfinite(rv.robustness(unpack(batches[0].programs), x)).all()
+    assert np.isfinite(rv.robustness(batches[0].programs.unpack(), x)).all()
 
 
 def test_mistakes_are_named() -> None:

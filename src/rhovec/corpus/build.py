@@ -50,6 +50,7 @@ def build(
     import_parquet()
     folder = Path(folder)
     parameters = {**dataclasses.asdict(recipe), "families": families, "shard": shard}
+    parameters["shares"] = list(recipe.shares)  # as JSON gives them back
     _claim(folder, {"generation": GENERATION, **parameters})
     starts = range(0, families, shard)
     paths = [folder / f"shard-{k:05d}.parquet" for k in range(len(starts))]
@@ -95,7 +96,7 @@ def import_parquet() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def _claim(folder: Path, parameters: dict[str, int]) -> None:
+def _claim(folder: Path, parameters: dict[str, Any]) -> None:
     """Make the folder this corpus', or see that it already is."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -97,23 +97,31 @@ def draw_palette(state, n_channels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def draw_seed(state, palette, max_nodes, max_tokens, prefix, out):  # type: ignore[no-untyped-def]
+def draw_seed(state, palette, full, max_nodes, max_tokens, prefix, out):  # type: ignore[no-untyped-def]
     """Draw a seed into out; its length. Too large ones are drawn again.
+
+    full: the depth limit, drawn once, is reached, and in half of the seeds by every branch.
 
     prefix is scratch of out's shape, for the nodes root first, right operands before left ones.
     """
     todo = np.empty(max_nodes + 2, np.int64)  # depths of the nodes still to draw
-    while True:
+    limit, leaf = 0, LEAF_PROBABILITY
+    if full:
         limit = 1 + below(state, MAX_DEPTH)
-        n, pending = 0, 1
+        leaf = max(0.0, uniform(state, -LEAF_PROBABILITY, LEAF_PROBABILITY))
+    while True:
+        if not full:
+            limit = 1 + below(state, MAX_DEPTH)
+        n, pending, reached = 0, 1, 0
         todo[0] = 0
         while pending > 0 and n + pending <= max_nodes:
             pending -= 1
             depth = todo[pending]
+            reached = max(reached, depth)
             row = prefix[n]
             n += 1
             row[LO], row[HI] = 0, 0
-            if depth > 0 and (depth == limit or uniform(state) < LEAF_PROBABILITY):
+            if depth > 0 and (depth == limit or uniform(state) < leaf):
                 row[OP], row[CHANNEL], row[THRESHOLD] = draw_atom(state, palette)
                 continue
             op = OPERATORS[below(state, len(OPERATORS))]
@@ -123,7 +131,7 @@ def draw_seed(state, palette, max_nodes, max_tokens, prefix, out):  # type: igno
             for _ in range(2 if op >= AND else 1):
                 todo[pending] = depth + 1
                 pending += 1
-        if pending > 0:
+        if pending > 0 or (full and reached < limit):
             continue
         length = 0
         for i in range(n - 1, -1, -1):

@@ -24,7 +24,7 @@ from ..errors import RhovecError
 from ..formula.core import AND, GE, GT, LT, NOT, OR, UNTIL
 from ..formula.programs import Programs
 from .draw import draw_palette, draw_seed, key, mix, uniform
-from .perturb import DUALITY, dualise, perturb
+from .perturb import DUALITY, dualise, oppose, perturb
 from .rules import FORMS, rewrite
 from .trees import CHANNEL, COLUMNS, DEPTH, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, copy
 
@@ -42,7 +42,6 @@ SEED_SHARE = 0.75  # of the limits that a seed may use, so that every variant ha
 MAX_CHANNELS = 1000
 _PROBES = 8
 
-_KIND_ENDS = np.cumsum(SHARES)
 _SPLIT_ENDS = np.cumsum(SPLIT_SHARES)
 
 
@@ -54,6 +53,9 @@ class Recipe:
     family_size: int = 8
     channels: int = 3  # a family uses a random subset of them
     max_nodes: int = 64
+    shares: tuple[float, ...] = SHARES  # of KINDS
+    opposed: float = 0.0  # share of perturbations that are one operator's opposite instead
+    full_depth: bool = False  # seeds reach their depth limits, half of them in every branch
 
     def __post_init__(self) -> None:
         limits = {
@@ -68,6 +70,10 @@ class Recipe:
                 raise RhovecError(
                     f"{name} must be a whole number from {low} to {high}, not {value!r}"
                 )
+        if len(self.shares) != len(KINDS) or min(self.shares) < 0 or sum(self.shares) <= 0:
+            raise RhovecError(f"shares must be a number for each of {', '.join(KINDS)}")
+        if not 0 <= self.opposed <= 1:
+            raise RhovecError(f"opposed is a share from 0 to 1, not {self.opposed}")
 
     def probes(self) -> np.ndarray:
         """(probes, channels) float64: constant signals."""
@@ -91,8 +97,9 @@ def draw_families(recipe: Recipe, numbers: np.ndarray) -> Batch:
     """The families with these numbers, (F,) int64: a batch of F * family_size formulae."""
     size = recipe.family_size
     code, thresholds, offsets, kind, split, depth, tokens, changes = _draw(
-        numbers, recipe.seed, size, recipe.channels, recipe.max_nodes, recipe.probes()
-    )
+        numbers, recipe.seed, size, recipe.channels, recipe.full_depth, recipe.max_nodes,
+        np.cumsum(recipe.shares) / sum(recipe.shares), recipe.opposed, recipe.probes(),
+    )  # fmt: skip
     channels = tuple(((f"x_{i}", 1.0),) for i in range(recipe.channels))
     programs = Programs(code, thresholds, offsets, channels)
     return Batch(programs, np.repeat(numbers, size), kind, split, depth, tokens, changes)
@@ -101,12 +108,14 @@ def draw_families(recipe: Recipe, numbers: np.ndarray) -> Batch:
 def find_families(recipe: Recipe, start: int, count: int, split: str) -> np.ndarray:
     """(count,) int64: the first numbers from `start` on whose families are in the split."""
     place = SPLITS.index(split)
-    found = _find(start, count, place, recipe.seed, recipe.channels, recipe.max_nodes)
+    found = _find(
+        start, count, place, recipe.seed, recipe.channels, recipe.full_depth, recipe.max_nodes
+    )
     return found  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
-def _draw(numbers, seed, size, channels, max_nodes, probes):  # type: ignore[no-untyped-def]
+def _draw(numbers, seed, size, channels, full_depth, max_nodes, kind_ends, opposed, probes):  # type: ignore[no-untyped-def]
     count = len(numbers) * size
     code = np.empty((count * max_nodes, 4), np.int64)  # pages that stay unused cost nothing
     thresholds = np.empty(count * max_nodes)
@@ -126,14 +135,14 @@ def _draw(numbers, seed, size, channels, max_nodes, probes):  # type: ignore[no-
     for f in range(len(numbers)):
         key(state, seed, numbers[f], -1)
         palette = draw_palette(state, channels)
-        length = _seed(state, palette, max_nodes, old, origin)
+        length = _seed(state, palette, full_depth, max_nodes, old, origin)
         split = _split(origin, length)
         for member in range(size):
             at = f * size + member
             key(state, seed, numbers[f], member)
-            kind = _slot(uniform(state), _KIND_ENDS)
+            kind = _slot(uniform(state), kind_ends)
             result, n = _member(
-                state, kind, origin, length, palette, max_nodes, a, b, old, probes, stack,
+                state, kind, opposed, origin, length, palette, max_nodes, a, b, old, probes, stack,
                 changes[at],
             )  # fmt: skip
             first = offsets[at]
@@ -153,7 +162,7 @@ def _draw(numbers, seed, size, channels, max_nodes, probes):  # type: ignore[no-
 
 @njit(cache=True, nogil=True)
 def _member(  # type: ignore[no-untyped-def]
-    state, kind, origin, length, palette, max_nodes, a, b, old, probes, stack, changes
+    state, kind, opposed, origin, length, palette, max_nodes, a, b, old, probes, stack, changes
 ):
     """(buffer, length) of one member of the family of origin[:length]."""
     while True:
@@ -164,7 +173,10 @@ def _member(  # type: ignore[no-untyped-def]
             if n == 0:
                 continue
         if kind in (PERTURBED, HYBRID):
-            n = perturb(state, a, n, b)
+            if opposed > 0 and uniform(state) < opposed:
+                n = oppose(state, a, n, b)
+            else:
+                n = perturb(state, a, n, b)
             a, b = b, a
         if kind != SEED and uniform(state) < DUALITY:
             dual = dualise(a, n, b)
@@ -176,9 +188,9 @@ def _member(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _seed(state, palette, max_nodes, prefix, out):  # type: ignore[no-untyped-def]
+def _seed(state, palette, full_depth, max_nodes, prefix, out):  # type: ignore[no-untyped-def]
     nodes, tokens = int(SEED_SHARE * max_nodes), int(SEED_SHARE * MAX_TOKENS)
-    return draw_seed(state, palette, nodes, tokens, prefix, out)
+    return draw_seed(state, palette, full_depth, nodes, tokens, prefix, out)
 
 
 @njit(cache=True, nogil=True)
@@ -237,7 +249,7 @@ def _slot(u, ends):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find(start, count, split, seed, channels, max_nodes):  # type: ignore[no-untyped-def]
+def _find(start, count, split, seed, channels, full_depth, max_nodes):  # type: ignore[no-untyped-def]
     numbers = np.empty(count, np.int64)
     state = np.empty(1, np.uint64)
     prefix = np.empty((4 * max_nodes, COLUMNS), np.int64)
@@ -246,7 +258,7 @@ def _find(start, count, split, seed, channels, max_nodes):  # type: ignore[no-un
     while found < count:
         key(state, seed, number, -1)
         palette = draw_palette(state, channels)
-        if _split(out, _seed(state, palette, max_nodes, prefix, out)) == split:
+        if _split(out, _seed(state, palette, full_depth, max_nodes, prefix, out)) == split:
             numbers[found] = number
             found += 1
         number += 1

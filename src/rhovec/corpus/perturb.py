@@ -1,4 +1,5 @@
-"""Changes of a whole formula: other numbers (its meaning moves), and duality (it does not).
+"""Changes of a whole formula: other numbers or one opposite operator (its meaning moves), and duality
+(it does not).
 
 A perturbation is a vibration or a shift, half each, of every number of the formula: thresholds
 within 10 % or by [-6, 6], left bounds within 15 % or by [-15, 40] but not below 0. Widths are
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from ..formula.core import ALWAYS, EVENTUALLY, LT, NOT, UNBOUNDED, UNTIL
+from ..formula.core import ALWAYS, AND, EVENTUALLY, GE, LE, LT, NOT, OR, UNBOUNDED, UNTIL
 from ..formula.sample import LAST_BOUND
 from .draw import below, rounded, uniform
 from .trees import CHANNEL, HI, LO, OP, THRESHOLD, UNIT, append
@@ -45,6 +46,38 @@ def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
             if hi != UNBOUNDED:
                 hi = lo + max(1, rounded(width * uniform(state, NARROWEST, WIDEST)))
         append(out, i, op, lo, hi, row[CHANNEL], threshold)
+    return n
+
+
+@njit(cache=True, nogil=True)
+def oppose(state, source, n, out):  # type: ignore[no-untyped-def]
+    """Write source[:n] to out with one operator or comparison as its opposite; the length stays.
+
+    always and eventually, and and or, >= and <= change places; until becomes and.
+    """
+    eligible = 0
+    for i in range(n):
+        eligible += source[i, OP] != NOT
+    chosen = below(state, eligible)
+    for i in range(n):
+        row = source[i]
+        op, lo, hi = row[OP], row[LO], row[HI]
+        if op != NOT:
+            if chosen == 0:
+                if op == ALWAYS:
+                    op = EVENTUALLY
+                elif op == EVENTUALLY:
+                    op = ALWAYS
+                elif op == AND:
+                    op = OR
+                elif op == OR:
+                    op = AND
+                elif op == UNTIL:
+                    op, lo, hi = AND, 0, 0
+                else:
+                    op = LE if op == GE else GE
+            chosen -= 1
+        append(out, i, op, lo, hi, row[CHANNEL], row[THRESHOLD])
     return n
 
 

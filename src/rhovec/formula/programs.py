@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -27,6 +28,22 @@ class Programs:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def part(self, first: int, last: int) -> Programs:
+        """Formulae first ... last - 1."""
+        rows = slice(self.offsets[first], self.offsets[last])
+        offsets = self.offsets[first : last + 1] - self.offsets[first]
+        return Programs(self.code[rows], self.thresholds[rows], offsets, self.channels)
+
+    def unpack(self) -> list[Formula]:
+        rows = zip(self.code.tolist(), self.thresholds.tolist(), strict=True)
+        channels = [*self.channels, None]  # -1 is no channel
+        return [
+            Formula.from_rows([
+                (op, lo, hi, channels[c], t) for (op, lo, hi, c), t in islice(rows, size)
+            ])
+            for size in np.diff(self.offsets).tolist()
+        ]  # fmt: skip
 
     @classmethod
     def pack(cls, formulae: Sequence[Formula]) -> Programs:

@@ -1,0 +1,66 @@
+"""The six operators that corpus and models know, and how the others are said by them, exactly.
+
+a -> b is not a or b; a <-> b is (a and b) or (not a and not b); next is eventually[1,1]; true and
+false are folded away. Robustness stays as it is, bit for bit. An `<->` doubles its operands, so a
+formula that would pass `LARGEST` nodes is refused.
+"""
+
+from __future__ import annotations
+
+from ..errors import FormulaError
+from .core import (
+    AND,
+    EVENTUALLY,
+    FALSE,
+    IFF,
+    IMPLIES,
+    NEXT,
+    NOT,
+    OR,
+    TRUE,
+    Formula,
+    Row,
+)  # fmt: skip
+from .simplify import simplify
+
+LARGEST = 100_000  # nodes
+REWRITTEN = {TRUE, FALSE, NEXT, IMPLIES, IFF}
+
+
+def in_fragment(phi: Formula) -> Formula:
+    """phi with no operator but always, eventually, until, and, or, not."""
+    operators = set(phi.code[:, 0].tolist())
+    if operators.isdisjoint(REWRITTEN):
+        return phi
+    if not operators.isdisjoint((TRUE, FALSE)):
+        phi = simplify(phi)
+        if phi.code[-1, 0] in (TRUE, FALSE):
+            raise FormulaError(
+                f"the formula is constantly {phi}: it has no direction, so no vector"
+            )
+    out: list[Row] = []
+    starts: list[int] = []  # where the operands on the stack begin in out
+    negation, conjunction, disjunction = ((op, 0, 0, None, 0.0) for op in (NOT, AND, OR))
+    for row in phi.rows():
+        op = row[0]
+        if op == NEXT:
+            out.append((EVENTUALLY, 1, 1, None, 0.0))
+        elif op in (IMPLIES, IFF):
+            right = starts.pop()
+            a, b = out[starts[-1] : right], out[right:]
+            del out[starts[-1] :]
+            if op == IFF:
+                out += [*a, *b, conjunction]
+                a, b = [*a, negation], [*b, negation, conjunction]
+                out += [*a, *b, disjunction]
+            else:
+                out += [*a, negation, *b, disjunction]
+            if len(out) > LARGEST:
+                raise FormulaError(f"without <-> the formula would have over {LARGEST} nodes")
+        else:
+            if op <= FALSE:
+                starts.append(len(out))
+            elif op >= AND:
+                starts.pop()
+            out.append(row)
+    return Formula.from_rows(out)
