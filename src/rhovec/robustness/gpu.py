@@ -62,8 +62,8 @@ def evaluate(
     kernels = {c.signals: _kernel(device.index or 0, real, c.signals) for c in classes}
     with torch.cuda.device(device):
         integers = [code.table.ravel(), code.offsets, *(c.members for c in classes)]
-        table = torch.from_numpy(np.concatenate(integers).astype(np.int32)).to(device)
-        values = torch.from_numpy(code.values).to(device, real)
+        table = _upload(np.concatenate(integers, dtype=np.int32), device)
+        values = _upload(code.values, device).to(real)
         offsets = table[code.table.size :]
         length = points if trace else 1
         out = torch.empty((len(programs), n_signals, length), dtype=real, device=device)
@@ -92,6 +92,11 @@ def evaluate(
                 )
                 start += len(group.members)
     return out if trace else out[:, :, 0]
+
+
+def _upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """From pinned memory, so that the host need not wait for what the device still does."""
+    return torch.from_numpy(array).pin_memory().to(device, non_blocking=True)
 
 
 def memory_classes(arena: np.ndarray, itemsize: int) -> list[MemoryClass]:

@@ -1,64 +1,126 @@
-"""Formula -> model input. `tree`: one token a node, in postfix order, several formulae to a row.
+"""`tree`: one token a node, in postfix order, several formulae to a row.
 
-A token carries its operator, channel, time bounds and threshold; how two nodes of one formula stand to
-each other in its tree (above or below, how far, on which side) is a relation, which attention reads.
-Formulae are packed first-fit into rows of a fixed width, each behind a token of its own that collects
-the formula (`cls`), so that almost no compute goes to padding and all shapes are fixed.
+A token is the node itself: operator, channel, time bounds and threshold, nothing lost. How two nodes
+of one formula stand to each other in its tree (above or below, how far, on which side of an operator
+whose sides differ) is a relation, which attention reads; there are no positions. So operands of `and`
+and `or` may change places without a trace, and formulae of any size can be read. A token of its own
+(`cls`), in the place of an operator above the root, collects the formula.
 
-Bounds are clipped at the length of the teacher's trajectories, beyond which a held trace does not
-change, and > is read as >=: both leave the robustness as it is.
+Formulae are packed first-fit into rows of a fixed width, so that almost no compute goes to padding and
+shapes stay the same. Small batches are packed by plain Python, others by the same code compiled, so
+that a single formula need not wait for the compiler.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
-from numba import njit
 
-from .errors import FormulaError
-from .formula.core import ALWAYS, AND, EVENTUALLY, FALSE, GE, GT, LE, LT, UNBOUNDED, UNTIL
-from .formula.printer import channel_text
-from .formula.programs import Programs
+from ..errors import FormulaError
+from ..formula.core import (
+    ALWAYS,
+    AND,
+    EVENTUALLY,
+    FALSE,
+    GE,
+    GT,
+    IMPLIES,
+    LE,
+    LT,
+    UNBOUNDED,
+    UNTIL,
+    Formula,
+)  # fmt: skip
+from ..formula.printer import channel_text
+from ..formula.programs import Programs
 
-OPERATORS = UNTIL + 3  # the language's, then cls and padding
-CLS, PADDING = UNTIL + 1, UNTIL + 2
+CLS, PADDING = UNTIL + 1, UNTIL + 2  # beside the language's operators
+OPERATORS = UNTIL + 3
 REACH = 6  # steps up or down the tree that are told apart
-# Relations: another formula; the same node; a node elsewhere in the tree; from or to cls; then an
-# ancestor of which this node is in the left or right operand, 1 ... REACH up; and the converse.
-APART, SELF, ELSEWHERE, TO_CLS, FROM_CLS, ANCESTOR = range(6)
+# Relations of another token to this one: in another formula; the same; elsewhere in the tree, the
+# common ancestor being 1 ... REACH up; an ancestor, 1 ... REACH up, by the side on which this one lies;
+# a descendant, likewise. The side is 1 for what is right of an operator whose operands differ.
+APART, SELF, ELSEWHERE = range(3)
+ANCESTOR = ELSEWHERE + REACH
 DESCENDANT = ANCESTOR + 2 * REACH
 RELATIONS = DESCENDANT + 2 * REACH
+
+WIDTH = 64  # of a row, unless a formula needs more
+COMPILED_FROM = 600  # nodes in a batch
 
 
 @dataclass(frozen=True)
 class TreeTokens:
-    """Formulae packed into R rows of W tokens."""
+    """B formulae packed into R rows of W tokens."""
 
-    node: np.ndarray  # (R, W, 5) int16: operator, channel + 1, left bound, right bound, place
-    threshold: np.ndarray  # (R, W) float32
+    node: np.ndarray  # (R, W, 4) int64: operator, left and right bound, channel or -1
+    threshold: np.ndarray  # (R, W) float64
     relation: np.ndarray  # (R, W, W) uint8: how token j stands to token i
+    owner: np.ndarray  # (R, W) int32: the token's formula, -1 for padding
     cls: np.ndarray  # (B,) int32: index of each formula's cls token in the R * W tokens
+    root: np.ndarray  # (B,) int32: likewise, of its last node
+
+    def ids(self, points: int) -> np.ndarray:
+        """(R, W, 4) int16: operator, channel + 1, left bound + 1, right bound + 1; 0 is "none".
+
+        What the robustness on traces of that many points cannot tell apart is one: > and >=, and
+        bounds from the last point on, where a held trace no longer changes.
+        """
+        operator, left, right, channel = np.moveaxis(self.node, -1, 0)
+        timed = (operator == ALWAYS) | (operator == EVENTUALLY) | (operator == UNTIL)
+        out = np.empty(self.node.shape, np.int16)
+        out[..., 0] = operator
+        out[..., 0][operator == GT] = GE
+        out[..., 0][operator == LT] = LE
+        out[..., 1] = channel + 1
+        out[..., 2] = np.where(timed, 1 + np.minimum(left, points - 1), 0)
+        last = np.where(right == UNBOUNDED, points - 1, np.minimum(right, points - 1))
+        out[..., 3] = np.where(timed, 1 + last, 0)
+        return out
 
 
 def tree_tokens(
-    programs: Programs, points: int, rows: int | None = None, width: int = 65
+    programs: Programs, rows: int | None = None, width: int | None = None
 ) -> TreeTokens:
-    """Tokens of a batch of formulae of at most width - 1 nodes; rows fixes R."""
-    sizes = np.diff(programs.offsets)
-    if int(sizes.max()) + 1 > width:
-        raise FormulaError(f"a formula has {int(sizes.max())} nodes; the model reads {width - 1}")
-    place, used = _place(sizes + 1, width)
+    """Tokens of a batch of formulae over x_0, x_1, ...; rows and width fix R and W."""
+    sizes = np.diff(programs.offsets) + 1
+    if width is None:
+        width = max(WIDTH, -(-int(sizes.max()) // 8) * 8)
+    elif int(sizes.max()) > width:
+        raise FormulaError(
+            f"a formula has {int(sizes.max()) - 1} nodes, and a row holds {width - 1}"
+        )
+    compiled = len(programs.code) >= COMPILED_FROM
+    place, used = _function(_place, compiled)(sizes, width)
     if rows is None:
         rows = used
     elif used > rows:
         raise FormulaError(f"the batch needs {used} rows of {width} tokens, more than {rows}")
-    node, threshold, relation = _fill(
-        programs.code, programs.thresholds, programs.offsets, _variables(programs), place,
-        rows, width, points,
+    node, threshold, relation, owner = _function(_fill, compiled)(
+        programs.code, programs.thresholds, programs.offsets, _variables(programs), place, rows,
+        width,
     )  # fmt: skip
-    return TreeTokens(node, threshold, relation, place.astype(np.int32))
+    cls = place.astype(np.int32)
+    return TreeTokens(node, threshold, relation, owner, cls, cls + (sizes - 1).astype(np.int32))
+
+
+def from_tree(tokens: TreeTokens) -> list[Formula]:
+    """The formulae that the tokens hold."""
+    node, threshold = tokens.node.reshape(-1, 4).tolist(), tokens.threshold.reshape(-1).tolist()
+    return [
+        Formula.from_rows([
+            (op, lo, hi, None if channel < 0 else ((f"x_{channel}", 1.0),), value)
+            for (op, lo, hi, channel), value in zip(
+                node[cls + 1 : root + 1], threshold[cls + 1 : root + 1], strict=True
+            )
+        ])
+        for cls, root in zip(tokens.cls.tolist(), tokens.root.tolist(), strict=True)
+    ]  # fmt: skip
 
 
 def _variables(programs: Programs) -> np.ndarray:
@@ -75,7 +137,18 @@ def _variables(programs: Programs) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-@njit(cache=True, nogil=True)
+def _function(plain: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
+    return _compile(plain) if compiled else plain
+
+
+@cache
+def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
+    from numba import njit
+
+    out: Callable[..., Any] = njit(cache=True, nogil=True)(plain)
+    return out
+
+
 def _place(lengths, width):  # type: ignore[no-untyped-def]
     """First-fit, the longest first: where each formula starts, and how many rows that takes."""
     order = np.argsort(-lengths, kind="mergesort")
@@ -97,12 +170,13 @@ def _place(lengths, width):  # type: ignore[no-untyped-def]
     return place, used
 
 
-@njit(cache=True, nogil=True)
-def _fill(code, thresholds, offsets, variables, place, rows, width, points):  # type: ignore[no-untyped-def]
-    node = np.zeros((rows, width, 5), np.int16)
+def _fill(code, thresholds, offsets, variables, place, rows, width):  # type: ignore[no-untyped-def]
+    node = np.zeros((rows, width, 4), np.int64)
     node[:, :, 0] = PADDING
-    threshold = np.zeros((rows, width), np.float32)
+    node[:, :, 3] = -1
+    threshold = np.zeros((rows, width))
     relation = np.zeros((rows, width, width), np.uint8)
+    owner = np.full((rows, width), -1, np.int32)
     for r in range(rows):
         for i in range(width):
             relation[r, i, i] = SELF
@@ -113,38 +187,36 @@ def _fill(code, thresholds, offsets, variables, place, rows, width, points):  # 
         r, start = place[b] // width, place[b] % width
         base, n = offsets[b], offsets[b + 1] - offsets[b]
         node[r, start, 0] = CLS
+        owner[r, start : start + n + 1] = b
         for i in range(n):
-            op, lo, hi = code[base + i, 0], code[base + i, 1], code[base + i, 2]
+            op = code[base + i, 0]
             size[i] = 1
             if op > FALSE:
                 size[i] += size[i - 1]
-                parent[i - 1], side[i - 1] = i, 1
+                parent[i - 1] = i
+                side[i - 1] = 1 if op == UNTIL or op == IMPLIES else 0
                 if op >= AND:
                     left = i - 1 - size[i - 1]
                     size[i] += size[left]
                     parent[left], side[left] = i, 0
-            token = node[r, start + 1 + i]
-            token[0] = GE if op == GT else LE if op == LT else op
-            token[4] = i + 1
-            if op == ALWAYS or op == EVENTUALLY or op == UNTIL:
-                token[2] = 1 + min(lo, points - 1)
-                token[3] = 1 + (points - 1 if hi == UNBOUNDED else min(hi, points - 1))
+            row = node[r, start + 1 + i]
+            row[0], row[1], row[2] = op, code[base + i, 1], code[base + i, 2]
             if op <= LT:
-                token[1] = 1 + variables[code[base + i, 3]]
+                row[3] = variables[code[base + i, 3]]
                 threshold[r, start + 1 + i] = thresholds[base + i]
-        parent[n - 1] = -1
+        parent[n - 1], side[n - 1] = -1, 0
+        # Node i is at i + 1, and cls, the parent of the root, at 0.
         matrix = relation[r, start : start + n + 1, start : start + n + 1]
         for i in range(n):
-            matrix[i + 1, 0], matrix[0, i + 1] = TO_CLS, FROM_CLS
-            for j in range(n):
-                if i != j:
-                    matrix[i + 1, j + 1] = ELSEWHERE
-        for i in range(n):
-            below, distance = i, 1
-            while parent[below] >= 0:
+            below, up = i, 0
+            while below >= 0:
                 above = parent[below]
-                step = 2 * (min(distance, REACH) - 1) + side[below]
+                step = 2 * up + side[below]
                 matrix[i + 1, above + 1] = ANCESTOR + step
                 matrix[above + 1, i + 1] = DESCENDANT + step
-                below, distance = above, distance + 1
-    return node, threshold, relation
+                if above >= 0:  # what hangs from it elsewhere
+                    for j in range(above - size[above] + 1, above):
+                        if j <= below - size[below] or j > below:
+                            matrix[i + 1, j + 1] = ELSEWHERE + up
+                below, up = above, min(up + 1, REACH - 1)
+    return node, threshold, relation, owner

@@ -1,0 +1,1 @@
+"""Formulae as model input: `tree`, a token a node, and `text`, the paper's characters."""
