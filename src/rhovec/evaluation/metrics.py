@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+TIED = 1e-9  # kernel values this close are equal but for rounding
+
 
 def alignment(kernel: np.ndarray, similarity: np.ndarray) -> float:
     """Cosine of the two matrices as vectors."""
@@ -11,8 +13,14 @@ def alignment(kernel: np.ndarray, similarity: np.ndarray) -> float:
 
 
 def centred_alignment(kernel: np.ndarray, similarity: np.ndarray) -> float:
-    """Alignment after rows and columns have mean zero: a constant matrix gains nothing."""
-    return alignment(_centred(kernel), _centred(similarity))
+    """Alignment after rows and columns have mean zero: a constant matrix gains nothing.
+
+    NaN where one of the two is nothing but a constant.
+    """
+    k, s = _centred(kernel), _centred(similarity)
+    if min(np.abs(k).max(), np.abs(s).max()) < TIED:
+        return float("nan")
+    return alignment(k, s)
 
 
 def uniformity(similarity: np.ndarray) -> float:
@@ -27,6 +35,48 @@ def mean_error(kernel: np.ndarray, similarity: np.ndarray) -> float:
     return float((gap.sum() - np.trace(gap)) / (n * (n - 1)))
 
 
+def weighted_loss(
+    kernel: np.ndarray, similarity: np.ndarray, gamma: float = 2.0, cap: float = 10.0
+) -> float:
+    """The paper's loss: mean of w (K - S)^2 over all pairs, w = min(g / mean g, cap), g = |K - S|^gamma.
+
+    The mean of g is over the whole matrix, so a value goes with its B.
+    """
+    gap = np.abs(kernel - similarity)
+    focus = gap**gamma
+    if not focus.any():
+        return 0.0
+    return float((np.minimum(focus / focus.mean(), cap) * gap**2).mean())
+
+
+def rank_correlation(kernel: np.ndarray, similarity: np.ndarray) -> float:
+    """Spearman's correlation over i < j, equal values at their mean rank; NaN if all are equal."""
+    above = np.triu_indices(len(kernel), 1)
+    ranks = [_ranks(matrix[above]) for matrix in (kernel, similarity)]
+    k, s = (r - r.mean() for r in ranks)
+    scale = np.linalg.norm(k) * np.linalg.norm(s)
+    return float(k @ s / scale) if scale else float("nan")
+
+
+def neighbour_overlap(kernel: np.ndarray, similarity: np.ndarray, k: int = 10) -> float:
+    """Of the k formulae nearest to each by S, the share that is among the k nearest by K.
+
+    Where equal values of K leave open which the k nearest are, all of them count as near.
+    """
+    others = ~np.eye(len(kernel), dtype=bool)
+    truth = np.where(others, kernel, -np.inf)
+    found = np.argsort(np.where(others, -similarity, np.inf), axis=1, kind="stable")[:, :k]
+    least = np.partition(truth, -k, axis=1)[:, -k]  # the k-th largest of each row
+    return float((np.take_along_axis(truth, found, axis=1) >= least[:, None] - TIED).mean())
+
+
 def _centred(matrix: np.ndarray) -> np.ndarray:
     centred: np.ndarray = matrix - matrix.mean(0) - matrix.mean(1, keepdims=True) + matrix.mean()
     return centred
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The mean rank, from 0 on, of each value; equal ones share theirs."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (np.cumsum(counts) - (counts + 1) / 2)[place]
+    return ranks

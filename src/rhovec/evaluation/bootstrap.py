@@ -1,0 +1,55 @@
+"""95 % intervals of what is measured on pairs of formulae, by drawing formulae again and again.
+
+What is drawn, with replacement, are groups: families where there are families (their members are
+alike, so they are no independent evidence), otherwise single formulae. A pair counts as often as
+the groups of its two formulae were drawn, multiplied, and a pair within one group as often as that
+group: a copy of a formula is never paired with itself, which would be a pair without error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+RESAMPLES = 1000
+LEVEL = 0.95
+
+
+def interval(
+    statistic: Callable[..., np.ndarray],
+    values: tuple[np.ndarray, ...],
+    first: np.ndarray,
+    second: np.ndarray,
+    seed: int,
+) -> tuple[float, float]:
+    """(low, high) of a statistic of sums over n pairs.
+
+    values: (n,) each; statistic gets for each the sums (R,) of R resamples, and gives (R,).
+    first, second: (n,) int, the groups of each pair's two formulae.
+    """
+    names = np.unique(np.concatenate([first, second]))
+    n_groups = len(names)
+    places = np.searchsorted(names, first) * n_groups + np.searchsorted(names, second)
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(n_groups, np.full(n_groups, 1 / n_groups), RESAMPLES).astype(float)
+
+    def sums(weights: np.ndarray) -> np.ndarray:
+        between = np.bincount(places, weights, n_groups**2).reshape(n_groups, n_groups)
+        within = np.diag(between).copy()
+        np.fill_diagonal(between, 0)
+        total: np.ndarray = ((drawn @ between) * drawn).sum(1) + drawn @ within
+        return total
+
+    # A resample of a small set can hold no pair at all, and says nothing then.
+    some = sums(np.ones(len(places))) > 0.5
+    resampled = statistic(*(sums(v)[some] for v in values))
+    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def mean_interval(
+    values: np.ndarray, first: np.ndarray, second: np.ndarray, seed: int
+) -> tuple[float, float]:
+    """(low, high) of the mean of values (n,)."""
+    return interval(lambda total, n: total / n, (values, np.ones(len(values))), first, second, seed)

@@ -1,0 +1,186 @@
+"""What is evaluated on: sets of formulae, each with pairs that are equivalent by construction.
+
+Held-out families of the corpus, or any file of formulae. An equivalent pair of a family is two of its
+members that are the seed or an exact rewrite of it; a formula of a file is paired with a rewrite of
+itself by the same rules. A set has a SHA-256: of the file, or of the canonical texts, one a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..corpus.draw import key, uniform
+from ..corpus.families import (
+    CHANGES,
+    EQUIVALENT,
+    MAX_TOKENS,
+    SEED,
+    SHARES,
+    Recipe,
+    draw_families,
+    find_families,
+)
+from ..corpus.perturb import DUALITY, dualise
+from ..corpus.rules import rewrite
+from ..corpus.trees import COLUMNS, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
+from ..errors import ParseError, RhovecError
+from ..formula import Formula, parse, simplify
+from ..formula.core import FALSE, LT, TRUE
+
+Pair = tuple[Formula, Formula]
+
+PAIR_MEMBERS = 4  # of a family, among which two different texts are all but certain
+MAX_NODES = Recipe().max_nodes  # of a rewritten formula
+MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, with 31 bits
+ATTEMPTS = 8  # to rewrite a formula within the limits
+# Rewrites copy thresholds and never compute with them. One that has more than four decimals, or is
+# huge, takes part as a number beyond all others, from here on, and is put back afterwards.
+_STAND_IN = 10**15
+
+
+@dataclass(frozen=True)
+class FormulaSet:
+    name: str
+    sha256: str
+    formulae: list[Formula]
+    groups: np.ndarray  # (B,) int64: the family of each formula; in a file each is its own
+    equivalent: list[Pair]  # robustness equal on every signal, texts different
+    unsimplified: np.ndarray  # (pairs,) bool: the simplifier leaves the two different
+
+    @property
+    def has_families(self) -> bool:
+        return len(np.unique(self.groups)) < len(self.groups)
+
+
+def held_out(
+    families: int = 188, channels: int = 3, seed: int = 0, *, size: int = 8, pairs: int = 1500
+) -> FormulaSet:
+    """The first test families of a recipe, `size` members of each, which are never trained on.
+
+    pairs: families that give one equivalent pair each.
+    """
+    if families < 1 or pairs < 1:
+        raise RhovecError("families and pairs must be 1 or more")
+    recipe = Recipe(seed=seed, family_size=size, channels=channels)
+    numbers = find_families(recipe, 0, max(families, pairs), "test")
+    batch = draw_families(recipe, numbers[:families])
+    formulae = batch.programs.unpack()
+    name = f"held-out families, {channels} channels, seed {seed}"
+    equivalent = list(_family_pairs(numbers[:pairs], channels, seed))
+    text = "".join(f"{phi}\n" for phi in formulae)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return FormulaSet(name, digest, formulae, batch.family, equivalent, _unsimplified(equivalent))
+
+
+def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
+    """Formulae of a file: the column `formula` of a .csv, otherwise one a line (# for comments).
+
+    seed: of the rewrites that they are paired with. A formula that no rewrite within the limits was
+    found for has no pair.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RhovecError(f"{path}: no UTF-8 text") from None
+    formulae = []
+    for number, line in _csv_lines(text, path) if path.suffix.lower() == ".csv" else _lines(text):
+        try:
+            formulae.append(parse(line))
+        except ParseError as error:
+            raise RhovecError(
+                f"{path}, line {number}, column {error.column}: {error.message}"
+            ) from None
+    if not formulae:
+        raise RhovecError(f"{path}: there is no formula in it")
+    rewritten = [(phi, equivalent_of(phi, seed, i)) for i, phi in enumerate(formulae)]
+    pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
+    digest = hashlib.sha256(data).hexdigest()
+    groups = np.arange(len(formulae))
+    return FormulaSet(path.name, digest, formulae, groups, pairs, _unsimplified(pairs))
+
+
+def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
+    """A rewrite of a formula with exactly its robustness, as in the corpus' families.
+
+    The same for the same seed and number. None where the limits of the corpus leave no room for one,
+    or where the formula has `true` or `false`, which no rule speaks of.
+    """
+    operators, bounds = phi.code[:, OP], phi.code[:, LO : HI + 1]
+    constants = ((operators == TRUE) | (operators == FALSE)).any()
+    if phi.size > MAX_NODES or bounds.max() > MAX_BOUND or constants:
+        return None
+    room = 4 * MAX_NODES + 16  # a rewrite may triple a formula before it is found too large
+    a, b, old = (np.empty((room, COLUMNS), np.int64) for _ in range(3))
+    odd: list[float] = []  # thresholds that have a stand-in
+    n = 0
+    for (op, lo, hi, channel), threshold in zip(
+        phi.code.tolist(), phi.thresholds.tolist(), strict=True
+    ):
+        units = round(threshold * UNIT) if abs(threshold) < _STAND_IN / UNIT else _STAND_IN
+        if units / UNIT != threshold or abs(units) >= _STAND_IN:
+            units = _STAND_IN + len(odd)
+            odd.append(threshold)
+        n = append(a, n, op, lo, hi, channel, units)
+    source = a[:n].copy()
+    state = np.empty(1, np.uint64)
+    counts = np.zeros(len(CHANGES), np.int16)
+    palette = np.arange(len(phi.channels))
+    for attempt in range(ATTEMPTS):
+        key(state, seed, number, attempt)
+        a[:n] = source
+        rows, other, length = rewrite(state, a, n, b, old, palette, MAX_NODES, MAX_TOKENS, counts)
+        if length and uniform(state) < DUALITY:
+            dual = dualise(rows, length, other)
+            if dual <= MAX_NODES and other[dual - 1, TOKENS] + WRAPPING <= MAX_TOKENS:
+                rows, length = other, dual
+        if length:
+            found = Formula.from_rows([
+                (op, lo, hi, phi.channels[channel] if op <= LT else None,
+                 odd[units - _STAND_IN] if units >= _STAND_IN else units / UNIT)
+                for op, lo, hi, channel, units in rows[:length, OP : THRESHOLD + 1].tolist()
+            ])  # fmt: skip
+            if found != phi:
+                return found
+    return None
+
+
+def _family_pairs(numbers: np.ndarray, channels: int, seed: int) -> Iterator[Pair]:
+    """Two different members of each family, of those that are the seed or equivalent to it."""
+    shares = (SHARES[SEED], SHARES[EQUIVALENT], 0.0, 0.0)
+    recipe = Recipe(seed=seed, family_size=PAIR_MEMBERS, channels=channels, shares=shares)
+    members = draw_families(recipe, numbers).programs.unpack()
+    for start in range(0, len(members), PAIR_MEMBERS):
+        first, *others = members[start : start + PAIR_MEMBERS]
+        second = next((phi for phi in others if phi != first), None)
+        if second is not None:
+            yield first, second
+
+
+def _unsimplified(pairs: Sequence[Pair]) -> np.ndarray:
+    return np.array([simplify(a) != simplify(b) for a, b in pairs], bool)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
+
+
+def _csv_lines(text: str, path: Path) -> Iterator[tuple[int, str]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if "formula" not in (reader.fieldnames or ()):
+        raise RhovecError(f"{path}: there is no column `formula`; name it in the first line")
+    for row in reader:
+        if row["formula"]:
+            yield reader.line_num, row["formula"]

@@ -1,0 +1,104 @@
+"""What is evaluated on: held-out families, files, and pairs that really are equivalent."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import rhovec as rv
+from rhovec.corpus import Recipe, draw_families, stream
+from rhovec.errors import RhovecError
+from rhovec.evaluation.sets import MAX_NODES, equivalent_of, held_out, read_formulae
+from rhovec.formula import Formula, simplify
+from rhovec.formula.strategies import formulae
+
+
+def assert_equivalent(pairs: list[tuple[Formula, Formula]], channels: int = 3) -> None:
+    signals = rv.BaseMeasure(n_variables=channels).sample(50, seed=9)
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    assert all(a != b for a, b in pairs)
+    assert np.array_equal(rv.robustness(first, signals), rv.robustness(second, signals))
+
+
+def test_held_out_families() -> None:
+    found = held_out(10, channels=4, seed=3, size=5, pairs=40)
+    assert len(found.formulae) == len(found.groups) == 50
+    assert found.has_families
+    batch = draw_families(Recipe(3, 5, 4), np.unique(found.groups))
+    assert (batch.split == 2).all()  # test
+    assert held_out(10, channels=4, seed=3, size=5, pairs=40).sha256 == found.sha256
+    text = "\n".join(map(str, found.formulae)) + "\n"
+    assert found.sha256 == hashlib.sha256(text.encode()).hexdigest()
+    trained = next(stream(Recipe(3, 5, 4), batch=5000))
+    assert not set(trained.family.tolist()) & set(found.groups.tolist())
+
+    assert 39 <= len(found.equivalent) <= 40
+    assert_equivalent(found.equivalent, channels=4)
+    assert found.unsimplified.tolist() == [simplify(a) != simplify(b) for a, b in found.equivalent]
+    assert 0 < found.unsimplified.sum() < len(found.equivalent)
+
+
+def test_files(tmp_path: Path) -> None:
+    texts = ["always[0,20] ( x_0 >= 0.5 )", "( x_0 <= 1.23456789 until[3,9] x_1 >= 2 )"]
+    lines, table = tmp_path / "a.stl", tmp_path / "a.csv"
+    lines.write_text("# two formulae\n\n" + "\n".join(texts) + "\n")
+    table.write_text("".join(f'{i},"{t}"\n' for i, t in [("number", "formula"), *enumerate(texts)]))
+    for path in (lines, table):
+        found = read_formulae(path)
+        assert [str(phi) for phi in found.formulae] == texts
+        assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert found.groups.tolist() == [0, 1]
+        assert not found.has_families
+        assert [str(phi) for phi, _ in found.equivalent] == texts
+        assert_equivalent(found.equivalent)
+    assert read_formulae(lines, seed=1).equivalent != found.equivalent
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.stl", b"x_0 >= 1\nx_0 >=\n", "line 2, column 7"),
+        ("a.stl", b"# nothing\n", "no formula in it"),
+        ("a.stl", b"\xff\xfe\n", "UTF-8"),
+        ("a.csv", b"text\nx_0 >= 1\n", "no column `formula`"),
+        ("b.stl", None, "cannot be read"),
+    ],
+)
+def test_files_that_are_refused(
+    tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(RhovecError, match=message):
+        read_formulae(tmp_path / name)
+
+
+@settings(max_examples=60)
+@given(formulae(linear=True, max_bound=50, constants=False))
+def test_any_formula_has_an_equivalent(phi: Formula) -> None:
+    psi = equivalent_of(phi, seed=5)
+    assert psi is not None
+    assert psi.size <= MAX_NODES
+    assert psi == equivalent_of(phi, seed=5)
+    assert_equivalent([(phi, psi)])
+
+
+def test_what_cannot_be_rewritten() -> None:
+    assert equivalent_of(rv.parse("x_0 >= 1 or true"), seed=0) is None
+    assert equivalent_of(rv.parse("always[0,50000] x_0 >= 1"), seed=0) is None
+    many = " and ".join(f"x_0 >= {i}" for i in range(MAX_NODES))
+    assert equivalent_of(rv.parse(many), seed=0) is None
+
+
+def test_thresholds_of_any_size_survive() -> None:
+    phi = rv.parse("always[0,9] ( x_0 >= 1e30 or x_0 <= -1e11 or x_1 <= 1e-9 or x_1 <= 0.1 )")
+    for number in range(20):
+        psi = equivalent_of(phi, seed=0, number=number)
+        assert psi is not None
+        assert set(phi.thresholds.tolist()) <= set(psi.thresholds.tolist())
+        assert_equivalent([(phi, psi)])
+    assert equivalent_of(rv.parse("always x_0 >= 1e308"), seed=0) is not None
