@@ -1,0 +1,249 @@
+"""`rhovec compare`: how two formulae are related, and the signal on which they differ most."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import MissingDependencyError, RhovecError
+from .kernel import progress_bar
+from .shared import (
+    Discrete,
+    Formulae,
+    FormulaFiles,
+    IdColumn,
+    Layout,
+    Rounding,
+    StepOrAuto,
+    TimeColumn,
+    Tolerance,
+    TracePaths,
+    Variables,
+    parse_formulae,
+    read_formulae,
+    replacing,
+    require_suffix,
+    sampling_step,
+    split_names,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..compare import Comparison, Witness
+
+WIDTH, HEIGHT = 60, 3  # characters of a drawing on a terminal
+MAX_SHOWN = 6  # variables that are drawn
+LABEL = 70  # characters of a formula in a picture
+
+
+def compare(
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    signals: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of signals (default: 10000; of --traces all).", show_default=False
+        ),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(help="Points of a random signal (default: 100).", show_default=False),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the signals.")] = 0,
+    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    traces: TracePaths = None,
+    layout: Layout = "auto",
+    id_column: IdColumn = None,
+    time_column: TimeColumn = None,
+    variables: Variables = "",
+    dt: StepOrAuto = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the signal on which the two differ most as a .png file.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+) -> None:
+    """Whether two formulae are equivalent, one implies the other, or they contradict.
+
+    Proved where possible, otherwise judged on random signals, or on traces of your own:
+
+    rhovec compare "always[0,9] x_0 > 0" "eventually x_0 > 0"
+    """
+    from ..compare import compare as compared
+    from ..compare import default_measure
+    from ..signals import Measure, Trajectories, read_traces
+
+    require_suffix(plot, (".png",))
+    lines = read_formulae(formulae, files)
+    if len(lines) != 2:
+        raise RhovecError(f"compare takes two formulae, not {len(lines)}; quote each of them")
+    read = None
+    if traces:
+        if points is not None:
+            raise RhovecError(
+                "--points goes with random signals; --traces have points of their own"
+            )
+        read = read_traces(
+            traces,
+            layout=layout,
+            variables=split_names(variables) or None,
+            id_column=id_column,
+            time_column=time_column,
+        )
+    step = sampling_step(dt, read)
+    a, b = parse_formulae(lines, discrete, dt=step, rounding=rounding, tolerance=tolerance)
+    measure: Measure
+    if read is None:
+        measure = default_measure([a, b], 100 if points is None else points)
+    else:
+        measure = Trajectories(read.values, read.variables)
+    with progress_bar("compare") as progress:
+        result = compared(a, b, measure, signals, seed, confidence, progress=progress)
+
+    trace_id = None
+    if isinstance(measure, Trajectories) and read is not None and result.witness is not None:
+        equal = (measure.values == result.witness.signal).all(axis=(1, 2))
+        trace_id = read.ids[int(equal.argmax())]
+    texts = [line.text.strip() for line in lines]
+    if plot is not None and result.witness is not None:
+        draw(result.witness, used_variables(result), texts, step, trace_id, plot)
+    if as_json:
+        print(json.dumps(to_json(result, texts, trace_id), ensure_ascii=False))
+        return
+    print(result)
+    if result.witness is not None:
+        print(f"\nThat signal{f' (trace {trace_id})' if trace_id else ''}, from point 0 on:\n")
+        print(sketch(result.witness, used_variables(result)))
+    elif plot is not None:
+        print(f"rhovec: {plot}: not drawn, no signal tells the two apart", file=sys.stderr)
+
+
+def used_variables(result: Comparison) -> list[str]:
+    names = {*result.a.variables, *result.b.variables}
+    return [name for name in result.witness.variables if name in names] if result.witness else []
+
+
+def to_json(result: Comparison, texts: list[str], trace_id: str | None) -> dict[str, Any]:
+    """All that was found; a share is {value, low, high, impossible}."""
+
+    witness = result.witness
+    return {
+        "a": texts[0],
+        "b": texts[1],
+        "relation": result.relation,
+        "proved": result.proved,
+        "statement": result.statement,
+        "remarks": list(result.remarks),
+        "both": result.both._asdict(),
+        "only_a": result.only_a._asdict(),
+        "only_b": result.only_b._asdict(),
+        "neither": result.neither._asdict(),
+        "differ": result.differ._asdict(),
+        "similarity": result.similarity,
+        "standard_error": result.standard_error,
+        "signals": result.n_signals,
+        "points": result.points,
+        "seed": result.seed,
+        "confidence": result.confidence,
+        "witness": None
+        if witness is None
+        else {
+            "trace": trace_id,
+            "signal": dict(zip(witness.variables, witness.signal.tolist(), strict=True)),
+            "robustness": dict(zip("ab", witness.robustness.tolist(), strict=True)),
+            "satisfied": dict(zip("ab", witness.satisfied, strict=True)),
+        },
+    }
+
+
+# -- drawings --------------------------------------------------------------------------------------
+
+
+def sketch(witness: Witness, used: list[str]) -> str:
+    """The signal and both robustness traces for a terminal, one below the other."""
+    rows = [(name, witness.signal[witness.variables.index(name)]) for name in used[:MAX_SHOWN]]
+    rows += [(f"robustness of {name}", witness.robustness[i]) for i, name in enumerate("ab")]
+    blocks = []
+    for title, values in rows:
+        low, high = float(values.min()), float(values.max())
+        marks = [f"{high:.4g}", *[""] * (HEIGHT - 2), f"{low:.4g}"]
+        lines = braille(values, low, high)
+        body = [f"{mark:>10} {line}" for mark, line in zip(marks, lines, strict=True)]
+        blocks.append("\n".join([title, *body]))
+    return "\n".join(blocks)
+
+
+def braille(values: np.ndarray, low: float, high: float) -> list[str]:
+    """A line through values (P,) in HEIGHT rows of braille, and dots at 0 if that is in range."""
+    import numpy as np
+
+    columns, dots = 2 * WIDTH, 4 * HEIGHT
+    points = np.arange(len(values))
+    at = np.interp(np.linspace(0, points[-1], columns), points, values - low)
+    scale = (dots - 1) / (high - low) if high > low else 0.0
+    y = np.rint(at * scale).astype(int)
+    canvas = np.zeros((dots, columns), bool)
+    for x in range(columns):  # a steep line fills its column from where the one before ended
+        before = int(y[max(x - 1, 0)])
+        first, last = sorted((int(y[x]), before + int(np.sign(y[x] - before))))
+        canvas[first : last + 1, x] = True
+    if low < 0 < high:
+        canvas[round(-low * scale), ::4] = True
+    bits = np.array([[0x40, 0x80], [0x04, 0x20], [0x02, 0x10], [0x01, 0x08]])  # from the bottom
+    cells = canvas.reshape(HEIGHT, 4, WIDTH, 2).transpose(0, 2, 1, 3)
+    codes = 0x2800 + (cells * bits).sum(axis=(2, 3))
+    return ["".join(map(chr, row)) for row in codes[::-1].tolist()]
+
+
+def draw(
+    witness: Witness,
+    used: list[str],
+    texts: list[str],
+    step: float | str | None,
+    trace_id: str | None,
+    path: Path,
+) -> None:
+    """A picture of the same: a panel for each variable, and one of both robustness traces."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError(
+            'drawing needs matplotlib: pip install "rhovec[plots]"'
+        ) from None
+
+    shown = used[:MAX_SHOWN]
+    unit = "no unit" if trace_id is None else "unit of the trace"
+    time = [t * (1.0 if step is None else float(step)) for t in range(witness.signal.shape[1])]
+    figure = Figure(figsize=(8, 1.5 * len(shown) + 3), layout="constrained")
+    *panels, last = figure.subplots(len(shown) + 1, sharex=True, squeeze=False)[:, 0]
+    for name, axes in zip(shown, panels, strict=True):
+        axes.plot(time, witness.signal[witness.variables.index(name)], color="black", linewidth=1)
+        axes.set_ylabel(f"{name}\n({unit})", parse_math=False)
+    last.axhline(0, color="grey", linewidth=0.8)
+    for name, trace, ok, text, style in zip(
+        "ab", witness.robustness, witness.satisfied, texts, ("-", "--"), strict=True
+    ):
+        short = text if len(text) <= LABEL else text[: LABEL - 3] + "..."
+        verdict = "holds" if ok else "fails"
+        (line,) = last.plot(time, trace, style, label=f"{name} {verdict}:  {short}")
+        last.plot(time[:1], trace[:1], "o", color=line.get_color())
+    last.set_xlabel("time (steps)" if step is None else "time (s)")
+    last.set_ylabel("robustness\n(unit of the atoms)")
+    figure.legend(loc="outside lower center", fontsize=8)
+    title = "The signal on which a and b differ most"
+    title += "" if trace_id is None else f": trace {trace_id}"
+    figure.suptitle(title, fontsize=10, parse_math=False)
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=130, format="png")
