@@ -21,11 +21,11 @@ LAYERS = (
     ("training",),
     ("evaluation",),
     ("search",),
-    ("corpus", "models"),
+    ("compare", "corpus", "models"),
     ("kernel", "tokens"),
-    ("robustness", "signals"),
+    ("library", "robustness", "signals"),
     ("formula",),
-    ("errors",),
+    ("errors", "files"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
@@ -36,10 +36,11 @@ ALLOWED = {
     "robustness/lowering.py": {"numba"},
     "robustness/autograd.py": {"torch"},
     "robustness/gpu.py": {"torch"},
-    "tokens.py": {"numba"},
     "models/encoder.py": {"torch"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
+    "evaluation/edits.py": {"numba"},
+    "search/coarse.py": {"numba"},
     "training": {"numba", "torch"},
 }
 

@@ -1,60 +1,269 @@
-"""The encoder and its training loop, at a size for a CPU."""
+"""The training loop, at a size for a CPU: it learns, goes on after a kill, and shares its work."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rhovec as rv
+from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 
 torch = pytest.importorskip("torch")
-from rhovec.models.encoder import Encoder, EncoderConfig  # noqa: E402
-from rhovec.training.distill import Config, embed, kernel_matrix, train  # noqa: E402
-from rhovec.training.optimisers import orthogonal  # noqa: E402
+from rhovec.training import distill, records  # noqa: E402
+from rhovec.training.distill import Config, directions, kernel_of, pair_loss, train  # noqa: E402
+from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
 
-SMALL = {"width": 32, "layers": 2, "heads": 2, "dimension": 32}
-
-
-def test_a_vector_does_not_depend_on_its_batch() -> None:
-    torch.manual_seed(0)
-    encoder = Encoder(EncoderConfig(**SMALL))
-    torch.nn.init.normal_(encoder.relation)
-    formulae = rv.random_formulae(50, seed=1)
-    whole = embed(encoder, Programs.pack(formulae))
-    assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
-    shuffled = np.random.default_rng(0).permutation(50)
-    again = embed(encoder, Programs.pack([formulae[i] for i in shuffled]), chunk=7)
-    assert np.abs(again - whole[shuffled]).max() <= 1e-5
+TINY = Config(
+    steps=6, batch=64, signals=64, late_signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
+    layers=2, heads=2, dimension=32, workers=2, every=1, validate=2,
+)  # fmt: skip
 
 
-def test_training_learns_and_is_repeatable(tmp_path: Path) -> None:
-    runs = []
-    for name in ("a", "b"):
-        config = Config(
-            out=str(tmp_path / name), steps=25, batch=64, signals=64, rows=40, warmup=5, every=1,
-            lr=5e-3, adam_lr=5e-3, workers=1, **SMALL,
-        )  # fmt: skip
-        encoder = train(config)
-        lines = [
-            json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()
-        ]
-        runs.append((lines, torch.cat([p.flatten() for p in encoder.parameters()])))
-    (lines, weights), (_, same_weights) = runs
-    assert torch.equal(weights, same_weights)
+def flat(encoder: Any) -> Any:
+    return torch.cat([p.detach().flatten() for p in encoder.parameters()])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A run that was left alone, and its weights."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, flat(train(TINY, folder))
+
+
+def test_training_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch, over and over: its pairs are learnt."""
+    stream = distill.work_ahead(TINY)
+    work = next(stream)
+    stream.close()
+    monkeypatch.setattr(distill, "work_ahead", lambda *_: (w for w in repeat(work)))
+    train(replace(TINY, steps=60, validate=30), tmp_path)
+    lines = records.read_log(tmp_path)
     losses = [line["loss"] for line in lines]
-    assert np.mean(losses[-10:]) < 0.7 * np.mean(losses[:3])
+    assert np.mean(losses[-5:]) < 0.2 * np.mean(losses[:5])
+    assert lines[-1]["alignment"] > 0.8
+    assert {"valid_alignment", "valid_uniformity", "valid_loss"} <= set(lines[-1])
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": "text", "pooling": "mean", "corpus": "families", "channels": 3},
+        {"pooling": "bos", "loss": "focal", "optimiser": "adamw", "accumulate": 2, "average": 0.0},
+    ],
+    ids=str,
+)
+def test_every_option_trains(changes: dict[str, Any], tmp_path: Path) -> None:
+    train(replace(TINY, steps=2, validate=1, **changes), tmp_path)
+    assert [line["step"] for line in records.read_log(tmp_path)] == [1, 2]
+
+
+# -- going on ----------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_from_its_checkpoint(whole: tuple[Path, Any], tmp_path: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(TINY, tmp_path, stop)
+    assert json.loads((tmp_path / records.POINTER).read_text())["step"] == 2
+    assert torch.equal(flat(train(TINY, tmp_path)), whole[1])
+    kept = ("step", "loss", "alignment", "valid_error")
+    logs = [
+        [{k: line.get(k) for k in kept} for line in records.read_log(folder)]
+        for folder in (tmp_path, whole[0])
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_killed_at_any_moment(whole: tuple[Path, Any], tmp_path: Path) -> None:
+    """kill -9 at random times until the run is through: the parameters are those of `whole`."""
+    script = (
+        "import sys, torch; from rhovec.training.distill import *\n"
+        f"encoder = train({TINY!r}, sys.argv[1])\n"
+        "torch.save(torch.cat([p.detach().flatten() for p in encoder.parameters()]), sys.argv[2])"
+    )
+    out = tmp_path / "weights.pt"
+    command = [sys.executable, "-c", script, str(tmp_path / "run"), str(out)]
+    rng = np.random.default_rng(0)
+    kills = 0
+    for attempt in range(40):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        steps = tmp_path / "run" / "log.jsonl"
+        if attempt < 3:  # once it has begun, somewhere in the middle
+            before = steps.read_bytes() if steps.exists() else b""
+            while process.poll() is None and (not steps.exists() or steps.read_bytes() == before):
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.3))
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                kills += 1
+        _, errors = process.communicate()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert kills > 0
+    assert torch.equal(torch.load(out, weights_only=True), whole[1])
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "pointer"])
+def test_a_damaged_checkpoint_is_refused(
+    whole: tuple[Path, Any], damage: str, tmp_path: Path
+) -> None:
+    for path in whole[0].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (saved,) = tmp_path.glob("step-*.safetensors")
+    data = saved.read_bytes()
+    if damage == "truncated":
+        saved.write_bytes(data[:-100])
+    elif damage == "altered":
+        saved.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    elif damage == "missing":
+        saved.unlink()
+    else:
+        (tmp_path / records.POINTER).write_text("{")
+    with pytest.raises(RhovecError, match=r"checkpoint\.json"):
+        train(TINY, tmp_path)
+
+
+def test_another_configuration_is_refused(whole: tuple[Path, Any]) -> None:
+    with pytest.raises(RhovecError, match="holds a run with width 32, not 64"):
+        train(replace(TINY, width=64), whole[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 100}, "batch must be a multiple of 64"),
+        ({"loss": "cubic"}, "loss must be"),
+        ({"corpus": "none"}, "corpus must be"),
+        ({"optimiser": "sgd"}, "optimiser must be"),
+        ({"pooling": "max"}, "pooling must be"),
+        ({"tokens": "bytes"}, "tokens must be"),
+        ({"heads": 3}, "multiple of heads"),
+    ],
+)
+def test_wrong_fields_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RhovecError, match=message):
+        train(replace(TINY, **changes), tmp_path)
+    with pytest.raises(RhovecError, match="preset"):
+        distill.with_overrides("huge")
+
+
+# -- several processes -------------------------------------------------------------------------------
+
+
+def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
+    """The gradient of the first step, as the optimisers see it, for the same batch of 128."""
+    script = (
+        "import sys, torch; from rhovec.training.distill import *\n"
+        "seen = []\n"
+        "clip = torch.nn.utils.clip_grad_norm_\n"
+        "def spy(weights, most):\n"
+        "    seen.append(torch.cat([p.grad.flatten() for p in weights]))\n"
+        "    return clip(weights, most)\n"
+        "torch.nn.utils.clip_grad_norm_ = spy\n"
+        f"config = replace({TINY!r}, batch=128, steps=1, validate=1)\n"
+        "train(config, sys.argv[1])\n"
+        "torch.save(seen[0], sys.argv[2])\n"
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for world in (1, 2):
+        for rank in range(world):
+            name = str(tmp_path / f"{world}-{rank}")
+            environment = {
+                **os.environ, "RANK": str(rank), "WORLD_SIZE": str(world),
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+            }  # fmt: skip
+            command = [sys.executable, "-c", script, str(tmp_path / f"run{world}"), name]
+            processes.append(
+                subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+            )
+    for process in processes:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    one, *two = (torch.load(tmp_path / n, weights_only=True) for n in ("1-0", "2-0", "2-1"))
+    assert torch.equal(*two)
+    assert one.abs().max() > 1e-3
+    assert (one - two[0]).abs().max() <= 1e-5 * one.abs().max()
+
+
+# -- the pieces ----------------------------------------------------------------------------------------
 
 
 def test_the_target_is_the_kernel() -> None:
     formulae = rv.random_formulae(20, seed=2)
     x = rv.BaseMeasure().sample(500, seed=5)
-    got = kernel_matrix(Programs.pack(formulae), torch.from_numpy(x), 0.2).numpy()
+    got = kernel_of(directions(Programs.pack(formulae), torch.from_numpy(x)), 0.2).numpy()
     want = rv.StlKernel(rv.Trajectories(x)).gram(formulae)
     assert np.abs(got - want).max() < 1e-4
+
+
+def test_losses() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(6, 4))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    k = rng.uniform(size=(6, 6))
+    family = np.array([0, 0, 1, 1, 2, 3])
+    gap = z @ z.T - k
+    weight = np.where(family[:, None] == family, TINY.family_weight, 1.0)
+    vectors = torch.from_numpy(z).requires_grad_()
+    given = vectors, torch.from_numpy(k), torch.from_numpy(family)
+    assert pair_loss(*given, TINY).item() == pytest.approx((weight * gap**2).mean())
+    focal = replace(TINY, loss="focal", gamma=1.5, cap=1.2)
+    weight = np.minimum(np.abs(gap) ** 1.5 / (np.abs(gap) ** 1.5).mean(), 1.2)
+    loss = pair_loss(*given, focal)
+    assert loss.item() == pytest.approx((weight * gap**2).mean())
+    loss.backward()  # the weight is a constant to it
+    sides = 2 * weight * gap / 36
+    assert np.allclose(vectors.grad.numpy(), (sides + sides.T) @ z)
+
+
+def test_batches_are_the_stream_cut_anywhere() -> None:
+    config = replace(TINY, workers=3)
+    stream = distill.work_ahead(config)
+    first, second = next(stream), next(stream)
+    stream.close()
+    again = distill.work_ahead(replace(config, workers=1), first.next)
+    same = next(again)
+    again.close()
+    assert (same.programs.code == second.programs.code).all()
+    assert (same.programs.thresholds == second.programs.thresholds).all()
+    assert torch.equal(same.family, second.family)
+    assert len(set(first.family.tolist()) & set(second.family.tolist())) == 0
+
+
+def test_shares_of_processes_are_the_batch() -> None:
+    parts = []
+    for rank, world in ((0, 1), (0, 2), (1, 2)):
+        stream = distill.work_ahead(TINY, rank=rank, world=world)
+        parts.append(next(stream))
+        stream.close()
+    whole, *shares = parts
+    code = np.concatenate([share.programs.code for share in shares])
+    assert (code == whole.programs.code).all()
+    assert all(torch.equal(share.family, whole.family) for share in shares)
 
 
 def test_orthogonal() -> None:
@@ -63,3 +272,18 @@ def test_orthogonal() -> None:
         values = torch.linalg.svdvals(orthogonal(wide))
         assert values.min() > 0.6
         assert values.max() < 1.3
+
+
+def test_a_stack_of_matrices_is_updated_like_single_ones() -> None:
+    generator = torch.Generator().manual_seed(0)
+    start, gradient = torch.randn(2, 3, 8, 20, generator=generator)
+    stack = torch.nn.Parameter(start.clone())
+    single = [torch.nn.Parameter(matrix.clone()) for matrix in start]
+    stack.grad = gradient.clone()
+    for p, g in zip(single, gradient, strict=True):
+        p.grad = g.clone()
+    Muon([stack], lr=0.1).step()
+    Muon(single, lr=torch.tensor(0.1)).step()
+    assert torch.allclose(stack, torch.stack(single))
+    step = (stack - start * (1 - 0.1 * 0.05)).detach()
+    assert step.square().mean().sqrt() == pytest.approx(0.2 * 0.1, rel=0.3)

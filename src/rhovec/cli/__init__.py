@@ -1,4 +1,5 @@
-"""The command line: `rhovec parse | robustness | kernel | corpus | demo`.
+"""The command line: `rhovec parse | robustness | kernel | embed | similarity | compare | corpus |
+train | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one a line, so that
 commands pipe. A mistake of the user's is one line on stderr and exit code 2. Heavy libraries are
@@ -16,8 +17,10 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import RhovecError
-from . import corpus
+from . import corpus, train
+from .compare import compare
 from .demo import demo
+from .embed import embed, similarity
 from .formulae import parse_command, robustness
 from .kernel import kernel
 
@@ -84,5 +87,9 @@ def start(
 app.command("parse")(parse_command)
 app.command()(robustness)
 app.command()(kernel)
+app.command()(embed)
+app.command()(similarity)
+app.command()(compare)
 app.add_typer(corpus.app, name="corpus")
+app.add_typer(train.app, name="train")
 app.command()(demo)

@@ -1,104 +1,201 @@
-"""The student: a Transformer over tree tokens whose unit vectors have the kernel as inner product.
+"""The student: a Transformer whose unit vectors have the kernel as their inner product.
 
-Attention is written out, softmax(q k / sqrt(d) + bias[relation]) v, because rows are short and the
-bias, one number a head for each relation in the tree, is what tells the model the structure.
+Tokens come packed, several formulae to a row; attention stays within a formula. With `tree` tokens each
+head adds to its scores one number for each relation in the tree, which is all that tells the structure.
+Rows are short, so attention is written out. The last layer works on the tokens that are pooled alone.
+
+models/runtime.py computes the same with NumPy; a change here is a change there.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..tokens import APART, OPERATORS, RELATIONS
+from ..errors import FormulaError
+from ..formula.programs import Programs
+from ..tokens.text import CLS as TEXT_CLS
+from ..tokens.text import MAX_TOKENS, text_tokens
+from ..tokens.tree import APART, RELATIONS, tree_tokens
+from .config import FAR, FEATURES, SCALES, EncoderConfig
+
+HIDDEN = -1e4  # added to scores between formulae
 
 
-@dataclass(frozen=True)
-class EncoderConfig:
-    width: int = 384
-    layers: int = 8
-    heads: int = 6
-    dimension: int = 1024  # of the vectors
-    channels: int = 3
-    points: int = 100  # of the teacher's trajectories: bounds beyond are all alike
-    nodes: int = 64
+class Packed(NamedTuple):
+    """Tensors of B formulae in R rows of W tokens; text has no relations, tree no places."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    ids: Tensor  # tree: (R, W, 4) operator, channel, bounds; text: (R, W, 2) symbol, place
+    threshold: Tensor | None  # (R, W) float32
+    relation: Tensor | None  # (R, W, W) uint8
+    owner: Tensor  # (R, W) int32: the token's formula, -1 for padding
+    pick: Tensor  # (B,) int32: the token that stands for each formula, in the R * W
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Packed:
+        return Packed(*(t if t is None else change(t) for t in self))  # type: ignore[arg-type]
 
 
 class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.config = config
-        width = config.width
-        self.operator = nn.Embedding(OPERATORS, width)
-        self.channel = nn.Embedding(config.channels + 1, width)
-        self.left = nn.Embedding(config.points + 1, width)
-        self.right = nn.Embedding(config.points + 1, width)
-        self.place = nn.Embedding(config.nodes + 1, width)
-        self.threshold = nn.Linear(22, width)
-        self.relation = nn.Parameter(torch.zeros(RELATIONS, config.layers * config.heads))
-        self.blocks = nn.ModuleList(Block(width, config.heads) for _ in range(config.layers))
-        self.norm = nn.LayerNorm(width)
-        self.inner = nn.Linear(width, config.dimension // 2)
-        self.inner_norm = nn.LayerNorm(config.dimension // 2)
-        self.outer = nn.Linear(config.dimension // 2, config.dimension)
-        for name, parameter in self.named_parameters():
-            if parameter.ndim == 2 and name != "relation":
-                nn.init.normal_(
-                    parameter, std=0.02 if "." not in name else parameter.shape[1] ** -0.5
-                )
+        self.inputs = (TreeInputs if config.tokens == "tree" else TextInputs)(config)
+        self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.layers))
+        self.head = Head(config.width, config.dimension)
 
-    def forward(self, node: Tensor, threshold: Tensor, relation: Tensor, cls: Tensor) -> Tensor:
-        """node (R, W, 5), threshold (R, W), relation (R, W, W), cls (B,) -> unit rows (B, dimension)."""
-        operator, channel, left, right, place = node.long().unbind(-1)
-        x = self.operator(operator) + self.channel(channel) + self.left(left) + self.right(right)
-        x = x + self.place(place) + self.threshold(threshold_features(threshold, channel > 0))
-        one_hot = F.one_hot(relation.long(), RELATIONS).to(x.dtype)
-        hidden = torch.zeros(RELATIONS, 1, device=x.device)
-        hidden[APART] = -1e4
-        bias = one_hot @ (self.relation + hidden)  # (R, W, W, layers * heads)
-        biases = bias.movedim(-1, 1).chunk(self.config.layers, dim=1)
-        for block, layer_bias in zip(self.blocks, biases, strict=True):
-            x = block(x, layer_bias)
-        pooled = self.norm(x.flatten(0, 1)[cls.long()])
-        z = self.outer(self.inner_norm(F.gelu(self.inner(pooled))))
-        return F.normalize(z.float(), dim=-1)
+    def forward(self, tokens: Packed) -> Tensor:
+        """Unit rows (B, dimension)."""
+        *_, owner, pick = tokens
+        x, biases = self.inputs(tokens)
+        last = None if self.config.pooling == "mean" else pick
+        for block, bias in zip(self.blocks, biases, strict=True):
+            x = block(x, bias, last if block is self.blocks[-1] else None)
+        if last is None:
+            x = mean_by_owner(x, owner, len(pick))
+        out: Tensor = self.head(x)
+        return out
+
+
+class TreeInputs(nn.Module):
+    """Tokens (R, W, width), and for each layer what is added to its scores, (R, heads, W, W)."""
+
+    apart: Tensor
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.layers = config.layers
+        self.tables = config.tables()
+        self.weight = nn.Parameter(torch.randn(sum(self.tables) + FEATURES, config.width) * 0.05)
+        self.relation = nn.Parameter(torch.zeros(config.layers * config.heads, RELATIONS))
+        apart = torch.zeros(RELATIONS)
+        apart[APART] = HIDDEN
+        self.register_buffer("apart", apart, persistent=False)
+
+    def forward(self, tokens: Packed) -> tuple[Tensor, tuple[Tensor, ...]]:
+        ids, threshold, relation = tokens.ids, tokens.threshold, tokens.relation
+        assert threshold is not None and relation is not None
+        # Looking up is multiplying by ones and zeros: a product is quicker than its scattered gradient.
+        chosen = [F.one_hot(ids[..., i].long(), n) for i, n in enumerate(self.tables)]
+        features = threshold_features(threshold) * (ids[..., 1:2] > 0)
+        x = torch.cat([*(c.to(features.dtype) for c in chosen), features], -1) @ self.weight
+        rows, width, _ = relation.shape
+        one_hot = relation.view(rows, 1, -1) == torch.arange(RELATIONS, device=x.device)[:, None]
+        bias = (self.relation + self.apart) @ one_hot.to(x.dtype)  # (R, layers * heads, W * W)
+        return x.float(), bias.view(rows, -1, width, width).chunk(self.layers, dim=1)
+
+
+class TextInputs(nn.Module):
+    """Symbols and learned places; scores are masked between formulae."""
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.layers = config.layers
+        self.symbol = nn.Embedding(TEXT_CLS + 1, config.width)
+        self.place = nn.Embedding(MAX_TOKENS + 1, config.width)
+        for table in (self.symbol, self.place):
+            nn.init.normal_(table.weight, std=0.05)
+
+    def forward(self, tokens: Packed) -> tuple[Tensor, tuple[Tensor, ...]]:
+        symbol, place = tokens.ids.long().unbind(-1)
+        same = tokens.owner[:, None, :, None] == tokens.owner[:, None, None, :]
+        return self.symbol(symbol) + self.place(place), (same,) * self.layers
 
 
 class Block(nn.Module):
-    """Pre-norm attention and feed-forward."""
+    """Attention and feed-forward, each after a norm, each added to its input."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(width)
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
+        self.qkv = nn.Parameter(torch.randn(3, width, width) * width**-0.5)
+        self.out = nn.Parameter(torch.randn(width, width) * 0.1 * width**-0.5)
         self.ff_norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
+        self.up = nn.Parameter(torch.randn(4 * width, width) * width**-0.5)
+        self.down = nn.Parameter(torch.zeros(width, 4 * width))
 
-    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+    def forward(self, x: Tensor, bias: Tensor, pick: Tensor | None = None) -> Tensor:
+        """x (R, W, width) -> the same, or with pick (B,) the rows (B, width) of those tokens."""
         rows, length, width = x.shape
-        qkv = self.qkv(self.norm(x)).view(rows, length, 3, self.heads, width // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-1, -2) / math.sqrt(width // self.heads)
-        mixed = (scores + bias).softmax(-1) @ v
-        x = x + self.out(mixed.transpose(1, 2).reshape(rows, length, width))
-        out: Tensor = x + self.down(F.gelu(self.up(self.ff_norm(x))))
+        qkv = F.linear(self.norm(x), self.qkv.flatten(0, 1))
+        q, k, v = qkv.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        mixed = attend(q, k, v, bias).transpose(1, 2).reshape(rows, length, width)
+        if pick is not None:
+            x, mixed = x.flatten(0, 1)[pick], mixed.flatten(0, 1)[pick]
+        x = x + F.linear(mixed, self.out)
+        out: Tensor = x + F.linear(F.relu(F.linear(self.ff_norm(x), self.up)) ** 2, self.down)
         return out
 
 
-def threshold_features(threshold: Tensor, is_atom: Tensor) -> Tensor:
-    """A number as sines and cosines of ten scales, itself and its tanh; zero where there is none."""
-    scales = 2.0 ** torch.arange(10, device=threshold.device) * (math.pi / 16)
-    angle = threshold[..., None] * scales
-    near = threshold.clamp(-100, 100)
-    features = torch.cat([angle.sin(), angle.cos(), near[..., None], near.tanh()[..., None]], -1)
-    return features * is_atom[..., None]
+class Head(nn.Module):
+    """The projector: width -> dimension / 2 (GELU, norm) -> dimension, of length one."""
+
+    def __init__(self, width: int, dimension: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner = nn.Linear(width, dimension // 2)
+        self.inner_norm = nn.LayerNorm(dimension // 2)
+        self.outer = nn.Linear(dimension // 2, dimension)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.inner_norm(F.gelu(self.inner(self.norm(x)), approximate="tanh"))
+        return F.normalize(self.outer(inner).float(), dim=-1)
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """q, k, v (R, heads, W, d); bias as numbers, or True where attention is allowed."""
+    if bias.dtype == torch.bool:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    return (scores + bias).softmax(-1) @ v
+
+
+def threshold_features(threshold: Tensor) -> Tensor:
+    """A number (...) as (..., FEATURES): sines and cosines at ten scales, tanh, logarithm, share."""
+    near = threshold.clamp(-FAR, FAR)[..., None]
+    scales = 2.0 ** torch.arange(SCALES, device=threshold.device) * (math.pi / FAR)
+    size = threshold.abs().log1p()
+    rest = torch.stack([threshold.tanh(), threshold.sign() * size, near[..., 0] / FAR], -1)
+    return torch.cat([(near * scales).sin(), (near * scales).cos(), rest], -1)
+
+
+def mean_by_owner(x: Tensor, owner: Tensor, count: int) -> Tensor:
+    """(R, W, width) -> (count, width): the mean over each formula's tokens."""
+    place = owner.flatten() % (count + 1)  # padding, -1, comes last
+    sums = x.new_zeros(count + 1, x.shape[-1]).index_add(0, place, x.flatten(0, 1))
+    sizes = x.new_zeros(count + 1).index_add(0, place, torch.ones_like(place, dtype=x.dtype))
+    return sums[:count] / sizes[:count, None]
+
+
+def pack(programs: Programs, config: EncoderConfig, rows: int | None = None) -> Packed:
+    """Model input, on the CPU; rows fixes R."""
+    if config.tokens == "text":
+        text = text_tokens(programs, rows)
+        ids = np.stack([text.symbol, text.place], -1)
+        owner = np.full(text.symbol.size, -1, np.int32)
+        ends = text.cls + text.length + 1
+        for b, (first, end) in enumerate(zip(text.cls.tolist(), ends.tolist(), strict=True)):
+            owner[first:end] = b
+        pick = text.bos if config.pooling == "bos" else text.cls
+        return Packed(*_tensors(ids, None, None, owner.reshape(text.symbol.shape), pick))
+    tree = tree_tokens(programs, rows)
+    ids = tree.ids(config.points)
+    known = int(ids[..., 1].max())
+    if known > config.channels:
+        raise FormulaError(
+            f"a formula uses x_{known - 1}; the model knows x_0 ... x_{config.channels - 1}"
+        )
+    pick = tree.root if config.pooling == "bos" else tree.cls
+    return Packed(
+        *_tensors(ids, tree.threshold.astype(np.float32), tree.relation, tree.owner, pick)
+    )
+
+
+def _tensors(*arrays: np.ndarray | None) -> list[Any]:
+    return [None if a is None else torch.from_numpy(a) for a in arrays]

@@ -1,98 +1,256 @@
 """Distil the kernel into the encoder.
 
-    python -m rhovec.training.distill --out RUN [--steps 20000] [--device cuda]
+    rhovec train encoder --preset default --out RUN --device cuda
+    torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out RUN --device cuda
 
-Each step draws fresh formulae (whole families) and fresh signals, lets the exact engine compute the
-kernel of the batch, and moves the vectors' inner products towards it. Formulae are drawn, tokenised and
-lowered ahead by threads; everything else stays on the device. The folder RUN gets config.json,
-log.jsonl (a line every `every` steps) and model.safetensors (the average of the weights over time).
+Each step draws fresh formulae (whole families, and single ones) and fresh signals, lets the exact engine
+compute the kernel of the batch, and moves the inner products of the vectors towards it. Formulae are
+drawn, tokenised and lowered ahead by threads; all else stays on the device.
+
+Everything random follows from the seed and the step, so a run that is killed and started again in its
+folder continues from its checkpoint as if nothing had happened. With several processes each one embeds
+its share of the batch, vectors and robustness are gathered, and the pair matrix spans the whole batch.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
+import os
 import time
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
+from torch.nn.functional import normalize
 
-from ..corpus.families import Batch, Recipe
-from ..corpus.stream import stream
+from ..corpus.families import Recipe, draw_families, find_families
+from ..errors import FormulaError, RhovecError
 from ..evaluation.metrics import alignment, mean_error, uniformity
+from ..files import write_file
 from ..formula.programs import Programs
-from ..models.encoder import Encoder, EncoderConfig
+from ..models.config import EncoderConfig
+from ..models.encoder import Encoder, Packed, pack
 from ..robustness import cpu, lowering
 from ..signals import BaseMeasure
-from ..tokens import TreeTokens, tree_tokens
 from .optimisers import Muon
+from .records import (
+    draw_curves,
+    environment,
+    load_checkpoint,
+    read_log,
+    save_checkpoint,
+    write_json,
+)  # fmt: skip
+
+# More equivalents than the corpus has: a family then has several formulae of one meaning.
+SHARES = (0.05, 0.30, 0.35, 0.30)
+SAMPLE = 512  # formulae of a batch whose metrics are logged
 
 
 @dataclass(frozen=True)
 class Config:
     """One line of help a field; the command line is made from it."""
 
-    out: str = "run"  # the folder of the run
-    steps: int = 1000  # optimiser steps
-    batch: int = 2048  # formulae a step
-    signals: int = 2048  # fresh trajectories a step
+    steps: int = 40_000  # optimiser steps
+    batch: int = 2048  # formulae whose pairs are compared
+    accumulate: int = 1  # batches a step
+    signals: int = 1024  # fresh trajectories a batch
+    late_signals: int = 4096  # likewise, in the last quarter, where the noise of the target counts
     sigma2: float = 0.2  # of the kernel
-    lr: float = 1e-3  # of Muon, reached after warm-up
-    adam_lr: float = 1e-3  # of AdamW, for what is no matrix of a layer
+    loss: str = "squared"  # squared: same-family pairs weighted up; focal: the paper's
+    family_weight: float = 128.0  # of pairs of one family, against 1 for the others
+    gamma: float = 2.0  # focal: exponent of the weight
+    cap: float = 10.0  # focal: the largest weight
+    corpus: str = "mixture"  # mixture: families and single formulae; families: the corpus as it is
+    optimiser: str = "muon"  # for the matrices of the layers: muon or adamw
+    lr: float = 1e-3  # for the matrices of the layers, reached after warm-up
+    adam_lr: float = 1e-3  # of AdamW, for all else
     warmup: int = 300  # steps
-    family_weight: float = 64.0  # of pairs of one family, against 1 for the others
-    average: float = 0.999  # decay of the averaged weights
-    width: int = 384  # of the encoder
+    average: float = 0.999  # decay of the averaged weights, which are the result; 0: the last ones
+    tokens: str = "tree"  # tree or text
+    pooling: str = "cls"  # cls, bos or mean
+    width: int = 320  # of the encoder
     layers: int = 8  # of the encoder
-    heads: int = 6  # of the encoder
+    heads: int = 5  # of the encoder
     dimension: int = 1024  # of the vectors
-    channels: int = 3  # variables a formula may use
+    channels: int = 8  # variables a formula may use
     points: int = 100  # of a trajectory
-    rows: int = 736  # of 65 tokens, into which a batch is packed
-    workers: int = 6  # threads that prepare batches
-    every: int = 100  # steps between lines of the log
+    nodes: int = 63  # of the largest formula
+    workers: int = 8  # threads that prepare batches
+    every: int = 200  # steps between lines of the log
+    validate: int = 2000  # steps between validations and checkpoints
     seed: int = 0
     device: str = "cpu"
 
 
+PRESETS = {
+    "default": Config(),
+    "paper": Config(
+        steps=32_000, batch=128, accumulate=4, signals=1000, late_signals=1000, loss="focal",
+        corpus="families", optimiser="adamw", lr=1e-5, adam_lr=1e-5, warmup=500, average=0.0,
+        tokens="text", width=1024, layers=12, heads=16, channels=3, points=1000,
+    ),
+    "tiny": Config(
+        steps=300, batch=128, signals=128, late_signals=128, lr=5e-3, adam_lr=5e-3, warmup=20,
+        width=64, layers=2, heads=2, dimension=128, workers=1, every=20, validate=100,
+    ),
+}  # fmt: skip
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
 class Work(NamedTuple):
-    """A batch, ready for the device."""
+    """A batch, ready for the device: this process' share of it, and what is needed of the whole."""
 
-    batch: Batch
-    tokens: TreeTokens
+    programs: Programs
     code: lowering.Instructions
+    tokens: Packed
+    family: Tensor  # (batch,) int64, of all processes
+    next: tuple[int, ...]  # where each recipe goes on
 
 
-def work_ahead(config: Config, start: int = 0) -> Iterator[Work]:
-    """Batches of the training split, prepared by threads in the order of the stream."""
-    recipe = Recipe(seed=config.seed, channels=config.channels)
-    batches = stream(recipe, batch=config.batch, start=start, workers=config.workers)
+def recipes(config: Config) -> list[tuple[Recipe, int]]:
+    """What a batch is drawn from, and how many formulae each gives.
 
-    def prepare(batch: Batch) -> Work:
-        tokens = tree_tokens(batch.programs, config.points, rows=config.rows)
-        code = lowering.lower(batch.programs, config.points, trace=False, strict=False)
-        return Work(batch, tokens, code)
+    mixture: half in families, half single formulae of depths 1 ... 6 alike, some of them
+    complete trees; half of either over x_0 ... x_2 alone, half over all channels.
+    """
+    limits: dict[str, Any] = {"max_nodes": config.nodes}
+    if config.corpus == "families":
+        return [(Recipe(seed=config.seed, channels=config.channels, **limits), config.batch)]
+    if config.corpus != "mixture":
+        raise RhovecError(f"corpus must be mixture or families, not {config.corpus!r}")
+    families: dict[str, Any] = {"shares": SHARES, "opposed": 0.5}
+    alone: dict[str, Any] = {"family_size": 1, "shares": (1.0, 0.0, 0.0, 0.0), "full_depth": True}
+    return [
+        (
+            Recipe(seed=4 * config.seed + 2 * i + k, channels=channels, **limits, **kind),
+            config.batch // 4,
+        )
+        for i, channels in enumerate((min(3, config.channels), config.channels))
+        for k, kind in enumerate((families, alone))
+    ]
 
-    ahead: deque[Any] = deque()
+
+def work_ahead(
+    config: Config, start: tuple[int, ...] | None = None, rank: int = 0, world: int = 1
+) -> Generator[Work, None, None]:
+    """Batches of the training split, prepared by threads, in an order that the seed fixes.
+
+    A batch that needs more rows than are set aside (rare) is passed over.
+    """
+    parts = recipes(config)
+    shape = encoder_config(config)
+    rows = rows_needed(config, world)
+
+    def prepare(numbers: list[np.ndarray]) -> Work | None:
+        whole, family = draw(parts, numbers)
+        share = slice(rank * config.batch // world, (rank + 1) * config.batch // world)
+        programs = whole.part(share.start, share.stop)
+        try:
+            tokens = pack(programs, shape, rows)
+        except FormulaError:
+            return None
+        code = lowering.lower(programs, config.points, trace=False, strict=False)
+        after = tuple(int(n[-1]) + 1 for n in numbers)
+        work = Work(programs, code, tokens, torch.from_numpy(family), after)
+        return pinned(work) if config.device.startswith("cuda") else work
+
+    ahead: Queue[Future[Work | None]] = Queue(config.workers + 2)
+    stop = Event()
+
+    def find() -> None:
+        starts = list(start or [0] * len(parts))
+        while not stop.is_set():
+            numbers = [
+                find_families(recipe, first, count // recipe.family_size, "train")
+                for (recipe, count), first in zip(parts, starts, strict=True)
+            ]
+            starts = [int(n[-1]) + 1 for n in numbers]
+            ahead.put(pool.submit(prepare, numbers))
+
     with ThreadPoolExecutor(config.workers) as pool:
-        for batch in batches:
-            ahead.append(pool.submit(prepare, batch))
-            if len(ahead) > config.workers:
-                yield ahead.popleft().result()
+        finder = Thread(target=find, daemon=True)
+        finder.start()
+        try:
+            while True:
+                work = ahead.get().result()
+                if work is not None:
+                    yield work
+        finally:
+            stop.set()
+            while finder.is_alive():
+                while not ahead.empty():
+                    ahead.get()
+                finder.join(0.01)
 
 
-def kernel_matrix(
-    programs: Programs, signals: Tensor, sigma2: float, code: lowering.Instructions | None = None
+def draw(parts: list[tuple[Recipe, int]], numbers: list[np.ndarray]) -> tuple[Programs, np.ndarray]:
+    """The formulae with these numbers of each recipe, one after the other, and their families.
+
+    In a mixture every sixteenth family has its thresholds stretched, up to a thousandfold, so that
+    the model learns what becomes of formulae that always or never hold.
+    """
+    batches = [draw_families(recipe, n) for (recipe, _), n in zip(parts, numbers, strict=True)]
+    family = np.concatenate([len(parts) * b.family + i for i, b in enumerate(batches)])
+    sizes = np.concatenate([np.diff(b.programs.offsets) for b in batches])
+    thresholds = np.concatenate([b.programs.thresholds for b in batches])
+    if len(parts) > 1:
+        golden = 0.6180339887  # its multiples fill the interval from 0 to 1 evenly
+        factor = np.where(family // len(parts) % 16 == 0, 1000.0 ** (family * golden % 1), 1.0)
+        thresholds *= np.repeat(factor, sizes)
+    whole = Programs(
+        np.concatenate([b.programs.code for b in batches]),
+        thresholds,
+        np.concatenate([[0], np.cumsum(sizes)]),
+        max((b.programs.channels for b in batches), key=len),
+    )
+    return whole, family
+
+
+def rows_needed(config: Config, world: int) -> int:
+    """Rows that hold a process' share of nearly every batch: 3 % more than of eight trial batches."""
+    parts = recipes(config)
+    most = 0
+    for trial in range(8):
+        numbers = [
+            np.arange(trial * count, trial * count + count // recipe.family_size)
+            for recipe, count in parts
+        ]
+        programs = draw(parts, numbers)[0]
+        share = config.batch // world
+        for first in range(0, config.batch, share):
+            tokens = pack(programs.part(first, first + share), encoder_config(config))
+            most = max(most, len(tokens.owner))
+    return -(-int(1.03 * most + 1) // 8) * 8
+
+
+def to_device(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.to(device, non_blocking=True)
+
+
+def pinned(work: Work) -> Work:
+    """In memory from which copies to the device do not make the host wait."""
+    return work._replace(tokens=work.tokens.map(Tensor.pin_memory), family=work.family.pin_memory())
+
+
+# -- teacher and loss ------------------------------------------------------------------------------
+
+
+def directions(
+    programs: Programs, signals: Tensor, code: lowering.Instructions | None = None
 ) -> Tensor:
-    """k = exp(-(1 - k') / sigma2), (B, B), from the robustness on `signals` (N, V, P)."""
+    """Robustness vectors on `signals` (N, V, P), of length one: (B, N) float32."""
     columns = {f"x_{i}": i for i in range(signals.shape[1])}
     if signals.is_cuda:
         from ..robustness import gpu
@@ -100,74 +258,226 @@ def kernel_matrix(
         rho = gpu.evaluate(programs, signals, columns, code=code)
     else:
         rho = torch.from_numpy(cpu.evaluate(programs, signals.numpy(), columns))
-    unit = torch.nn.functional.normalize(rho, dim=1)
+    return normalize(rho, dim=1)
+
+
+def kernel_of(unit: Tensor, sigma2: float) -> Tensor:
+    """k = exp(-(1 - k') / sigma2), (B, B), of robustness vectors of length one."""
     return torch.exp((unit @ unit.T - 1) / sigma2)
 
 
-def to_device(tokens: TreeTokens, device: torch.device) -> tuple[Tensor, ...]:
-    arrays = (tokens.node, tokens.threshold, tokens.relation, tokens.cls)
-    return tuple(torch.from_numpy(a).to(device, non_blocking=True) for a in arrays)
+def pair_loss(vectors: Tensor, target: Tensor, family: Tensor, config: Config) -> Tensor:
+    """Weighted mean of (S - K)^2 over all pairs.
+
+    squared: pairs of one family weigh `family_weight`.
+    focal: min(|S - K|^gamma / its mean, cap), without a gradient of its own.
+    """
+    gap = vectors @ vectors.T - target
+    if config.loss == "squared":
+        weight = torch.where(family[:, None] == family, config.family_weight, 1.0)
+    else:
+        size = gap.detach().abs() ** config.gamma
+        weight = (size / size.mean()).clamp(max=config.cap)
+    return (weight * gap**2).mean()
 
 
-def train(config: Config) -> Encoder:
-    torch.manual_seed(config.seed)
+# -- several processes -----------------------------------------------------------------------------
+
+
+def gathered(share: Tensor, rank: int, world: int) -> Tensor:
+    """The rows of all processes; a gradient flows to one's own alone.
+
+    Each process differentiates the whole loss by its own rows, so gradients add up over processes.
+    """
+    if world == 1:
+        return share
+    rows = [torch.empty_like(share) for _ in range(world)]
+    dist.all_gather(rows, share.detach().contiguous())
+    rows[rank] = share
+    return torch.cat(rows)
+
+
+def add_gradients(parameters: list[Tensor], world: int) -> None:
+    if world > 1:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+
+
+# -- the loop --------------------------------------------------------------------------------------
+
+
+def train(
+    config: Config, out: str | Path, report: Callable[[dict[str, Any]], object] | None = None
+) -> Encoder:
+    """Train, or go on with the run in the folder `out`; the averaged encoder.
+
+    report gets each line of the log, with the formulae a second and the seconds left.
+    """
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if world > 1 and not dist.is_initialized():
+        dist.init_process_group("nccl" if config.device.startswith("cuda") else "gloo")
+    if config.batch % (8 * 8 * world):
+        raise RhovecError(f"batch must be a multiple of {64 * world}, not {config.batch}")
+    if config.loss not in ("squared", "focal"):
+        raise RhovecError(f"loss must be squared or focal, not {config.loss!r}")
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
     device = torch.device(config.device)
-    out = Path(config.out)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(json.dumps(asdict(config), indent=1) + "\n")
-    shape = {
-        f.name: getattr(config, f.name) for f in fields(EncoderConfig) if hasattr(config, f.name)
-    }
-    encoder = Encoder(EncoderConfig(**shape)).to(device)
-    matrices = [p for p in encoder.blocks.parameters() if p.ndim == 2]
-    chosen = {id(p) for p in matrices}
-    others = [p for p in encoder.parameters() if id(p) not in chosen]
-    optimisers: list[tuple[torch.optim.Optimizer, float]] = [
-        (Muon(matrices, lr=config.lr), config.lr),
-        (torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.98), weight_decay=0.01),
-         config.adam_lr),
-    ]  # fmt: skip
+    torch.manual_seed(config.seed)
+    encoder = Encoder(encoder_config(config)).to(device)
     weights: list[Tensor] = list(encoder.parameters())
     averaged = [p.detach().clone() for p in weights]
-    forward = torch.compile(encoder, dynamic=False) if device.type == "cuda" else encoder
+    optimisers = make_optimisers(encoder, config)
+    if rank == 0:
+        open_record(folder, config)
+    first, start, spent = resume(folder, encoder, averaged, optimisers)
+    valid = Validation(config, device) if rank == 0 else None
     measure = BaseMeasure(n_variables=config.channels, points=config.points)
-    generator = torch.Generator(device).manual_seed(config.seed)
-    began = time.perf_counter()
+    generator = torch.Generator(device)
+    began = time.perf_counter() - spent
+    work_stream = work_ahead(config, start, rank, world)
+    loss_of = pair_loss
+    if device.type == "cuda":
+        for module in (encoder.inputs, *encoder.blocks, encoder.head):
+            module.compile(dynamic=False)
+        loss_of = torch.compile(pair_loss, dynamic=False)
 
-    with (out / "log.jsonl").open("w") as log:
-        for step, work in enumerate(work_ahead(config)):
-            if step == config.steps:
-                break
-            signals = measure.sample_torch(config.signals, generator, device)
-            target = kernel_matrix(work.batch.programs, signals, config.sigma2, work.code)
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                vectors = forward(*to_device(work.tokens, device))
-            similarity = vectors @ vectors.T
-            family = torch.from_numpy(work.batch.family).to(device, non_blocking=True)
-            weight = torch.where(family[:, None] == family, config.family_weight, 1.0)
-            loss = (weight * (similarity - target) ** 2).mean()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(weights, 1.0)
-            for optimiser, lr in optimisers:
-                for group in optimiser.param_groups:
-                    group["lr"] = lr * schedule(step, config)
-                optimiser.step()
-                optimiser.zero_grad(set_to_none=True)
-            decay = min(config.average, (step + 1) / (step + 10))
-            with torch.no_grad():
-                torch._foreach_lerp_(averaged, weights, 1 - decay)
-            if step % config.every == 0 or step == config.steps - 1:
-                k, s = target.cpu().numpy(), similarity.detach().cpu().numpy()
-                line = {
-                    "step": step, "seconds": time.perf_counter() - began, "loss": loss.item(),
-                    "alignment": alignment(k, s), "error": mean_error(k, s),
-                    "uniformity": uniformity(s), "kernel_uniformity": uniformity(k),
-                }  # fmt: skip
+    def differentiate(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+        """Add a batch's gradients; its loss and vectors."""
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            share = encoder(tokens)
+        vectors = gathered(share, rank, world)
+        loss = loss_of(vectors, target, family, config)
+        (loss / config.accumulate).backward()  # type: ignore[no-untyped-call]
+        return loss.detach(), vectors.detach()
+
+    def update() -> None:
+        add_gradients(weights, world)
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        for optimiser, _ in optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+
+    def whole_step(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+        found = differentiate(tokens, target, family)
+        update()
+        return found
+
+    recordable = device.type == "cuda" and world * config.accumulate == 1
+    recorded = Recorded(whole_step) if recordable else None
+
+    for step in range(first, config.steps):
+        n_signals = config.signals if step < 0.75 * config.steps else config.late_signals
+        for optimiser, lr in optimisers:
+            for group in optimiser.param_groups:
+                group["lr"].fill_(lr * schedule(step, config))
+        for part in range(config.accumulate):
+            work = next(work_stream)
+            generator.manual_seed((config.seed << 40) + step * config.accumulate + part)
+            signals = measure.sample_torch(n_signals, generator, device)
+            unit = directions(work.programs, signals, work.code)
+            target = kernel_of(gathered(unit, rank, world), config.sigma2)
+            tokens = work.tokens.map(lambda t: to_device(t, device))
+            family = to_device(work.family, device)
+            loss, vectors = (recorded or differentiate)(tokens, target, family)
+        if recorded is None:
+            update()
+        decay = min(config.average, (step + 1) / (step + 10))
+        with torch.no_grad():
+            torch._foreach_lerp_(averaged, weights, 1 - decay)
+
+        done = step + 1
+        if valid is None:
+            continue
+        last, save = done == config.steps, done % config.validate == 0 or done == config.steps
+        if done % config.every == 0 or last:
+            line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
+            line |= metrics(target, vectors)
+            if save:
+                line |= valid.measure(averaged)
+            rate = (done - first) / (line["seconds"] - spent)
+            line["formulae_per_second"] = rate * config.batch * config.accumulate
+            with (folder / "log.jsonl").open("a") as log:
                 log.write(json.dumps(line) + "\n")
-                log.flush()
-    with torch.no_grad():
-        torch._foreach_copy_(weights, averaged)
-    return encoder
+            if report:
+                report({**line, "seconds_left": (config.steps - done) / rate})
+        if save:
+            state = {"next": work.next, "seconds": time.perf_counter() - began}
+            save_checkpoint(folder, done, tensors_of(encoder, averaged, optimisers), state)
+    work_stream.close()
+    if valid is not None:
+        draw_curves(folder)
+    return encoder_with(averaged, config)
+
+
+class Recorded:
+    """A step as one launch: the first calls run as they are, then the work is recorded and replayed.
+
+    Inputs are copied to where the recording read them; outputs are overwritten by the next call.
+    """
+
+    WARM_UP = 4
+
+    def __init__(self, step: Callable[[Packed, Tensor, Tensor], tuple[Tensor, Tensor]]):
+        self.step = step
+        self.calls = 0
+        self.graph = torch.cuda.CUDAGraph()
+        self.inputs: list[Tensor] = []
+        self.outputs: tuple[Tensor, Tensor]
+
+    def __call__(self, tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+        self.calls += 1
+        if self.calls <= self.WARM_UP:
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                found = self.step(tokens, target, family)
+            torch.cuda.synchronize()
+            return found
+        given = [t for t in (*tokens, target, family) if t is not None]
+        if not self.inputs:
+            kept = tokens.map(torch.clone), target.clone(), family.clone()
+            self.inputs = [t for t in (*kept[0], *kept[1:]) if t is not None]
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.outputs = self.step(*kept)
+        for place, tensor in zip(self.inputs, given, strict=True):
+            place.copy_(tensor)
+        self.graph.replay()
+        return self.outputs
+
+
+class Validation:
+    """Fixed formulae of the validation split over x_0 ... x_2, and their kernel on many signals."""
+
+    def __init__(self, config: Config, device: torch.device):
+        self.config = config
+        recipe = Recipe(channels=min(3, config.channels), max_nodes=config.nodes)
+        numbers = find_families(recipe, 0, min(config.batch, 2048) // recipe.family_size, "valid")
+        batch = draw_families(recipe, numbers)
+        self.programs, self.family = batch.programs, torch.from_numpy(batch.family).to(device)
+        generator = torch.Generator(device).manual_seed(config.seed + 2**62)
+        measure = BaseMeasure(n_variables=config.channels, points=config.points)
+        signals = measure.sample_torch(8 * config.signals, generator, device)
+        self.target = kernel_of(directions(self.programs, signals), config.sigma2)
+
+    def measure(self, averaged: list[Tensor]) -> dict[str, float]:
+        """The metrics of the averaged weights."""
+        vectors = embed(encoder_with(averaged, self.config), self.programs).to(self.target.device)
+        loss = pair_loss(vectors, self.target, self.family, self.config)
+        line = {"loss": loss.item(), **metrics(self.target, vectors)}
+        return {f"valid_{name}": value for name, value in line.items()}
+
+
+def metrics(target: Tensor, vectors: Tensor) -> dict[str, float]:
+    """The paper's metrics over all pairs of SAMPLE formulae of a batch."""
+    some = torch.arange(0, len(vectors), max(1, len(vectors) // SAMPLE), device=vectors.device)
+    z = vectors.detach()[some]
+    k, s = target[some][:, some].cpu().numpy(), (z @ z.T).cpu().numpy()
+    return {
+        "alignment": alignment(k, s), "error": mean_error(k, s),
+        "uniformity": uniformity(s), "kernel_uniformity": uniformity(k),
+    }  # fmt: skip
 
 
 def schedule(step: int, config: Config) -> float:
@@ -178,33 +488,116 @@ def schedule(step: int, config: Config) -> float:
     return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done))
 
 
+def make_optimisers(encoder: Encoder, config: Config) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Each with the learning rate that the schedule scales."""
+    matrices = [p for p in encoder.blocks.parameters() if p.ndim >= 2]
+    chosen = {id(p) for p in matrices}
+    others = [p for p in encoder.parameters() if id(p) not in chosen]
+    on_gpu = config.device.startswith("cuda")
+    adam: dict[str, Any] = {
+        "betas": (0.9, 0.98), "weight_decay": 0.01, "fused": True, "capturable": on_gpu,
+    }  # fmt: skip
+
+    def rate(lr: float) -> Tensor:
+        return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
+
+    if config.optimiser == "muon":
+        first: torch.optim.Optimizer = Muon(matrices, rate(config.lr))
+    elif config.optimiser == "adamw":
+        first = torch.optim.AdamW(matrices, rate(config.lr), **adam)
+    else:
+        raise RhovecError(f"optimiser must be muon or adamw, not {config.optimiser!r}")
+    second = torch.optim.AdamW(others, rate(config.adam_lr), **adam)
+    return [(first, config.lr), (second, config.adam_lr)]
+
+
+def encoder_config(config: Config) -> EncoderConfig:
+    return EncoderConfig(**{f.name: getattr(config, f.name) for f in fields(EncoderConfig)})
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def tensors_of(
+    encoder: Encoder, averaged: list[Tensor], optimisers: list[tuple[torch.optim.Optimizer, float]]
+) -> dict[str, Tensor]:
+    names = [name for name, _ in encoder.named_parameters()]
+    out: dict[str, Tensor] = {f"weights.{name}": p for name, p in encoder.named_parameters()}
+    out |= {f"averaged.{name}": p for name, p in zip(names, averaged, strict=True)}
+    for i, (optimiser, _) in enumerate(optimisers):
+        for number, state in optimiser.state_dict()["state"].items():
+            out |= {f"optimiser.{i}.{number}.{key}": value for key, value in state.items()}
+    return out
+
+
+def open_record(folder: Path, config: Config) -> None:
+    """Begin the folder's record, or see that it is of this run and cut its log at the checkpoint."""
+    there = folder / "config.json"
+    asked = asdict(config)
+    if not there.exists():
+        write_json(there, asked)
+        write_json(folder / "environment.json", environment(config.device))
+    before = json.loads(there.read_text())
+    for name in asked:
+        if name not in ("device", "workers") and before.get(name) != asked[name]:
+            raise RhovecError(
+                f"{folder} holds a run with {name} {before.get(name)}, not {asked[name]}; "
+                "choose another folder, or the same configuration to go on with it"
+            )
+    found = load_checkpoint(folder)
+    kept = [line for line in read_log(folder) if found and line["step"] <= found[0]]
+    text = "".join(json.dumps(line) + "\n" for line in kept)
+    write_file(folder / "log.jsonl", text.encode())
+
+
+def resume(
+    folder: Path,
+    encoder: Encoder,
+    averaged: list[Tensor],
+    optimisers: list[tuple[torch.optim.Optimizer, float]],
+) -> tuple[int, tuple[int, ...] | None, float]:
+    """Take up the folder's checkpoint, if any: (step, where recipes go on, seconds spent)."""
+    found = load_checkpoint(folder)
+    if found is None:
+        return 0, None, 0.0
+    step, tensors, facts = found
+    with torch.no_grad():
+        for (name, p), average in zip(encoder.named_parameters(), averaged, strict=True):
+            p.copy_(tensors[f"weights.{name}"])
+            average.copy_(tensors[f"averaged.{name}"])
+    for i, (optimiser, _) in enumerate(optimisers):
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith(f"optimiser.{i}."):
+                number, key = name.split(".")[2:]
+                state.setdefault(int(number), {})[key] = value
+        groups = optimiser.state_dict()["param_groups"]
+        optimiser.load_state_dict({"state": state, "param_groups": groups})
+    return step, tuple(facts["next"]), facts["seconds"]
+
+
+def encoder_with(weights: list[Tensor], config: Config) -> Encoder:
+    """An encoder of its own (not compiled) with these weights."""
+    encoder = Encoder(encoder_config(config)).to(weights[0].device)
+    with torch.no_grad():
+        torch._foreach_copy_(list(encoder.parameters()), weights)
+    return encoder
+
+
 @torch.no_grad()
-def embed(encoder: Encoder, programs: Programs, chunk: int = 512) -> np.ndarray:
+def embed(encoder: Encoder, programs: Programs, chunk: int = 1024) -> Tensor:
     """Vectors (B, dimension) of a batch of any size."""
     device = next(encoder.parameters()).device
     parts = []
     for first in range(0, len(programs), chunk):
-        last = min(first + chunk, len(programs))
-        rows = slice(programs.offsets[first], programs.offsets[last])
-        offsets = programs.offsets[first : last + 1] - programs.offsets[first]
-        part = Programs(programs.code[rows], programs.thresholds[rows], offsets, programs.channels)
-        tokens = tree_tokens(part, encoder.config.points)
-        parts.append(encoder(*to_device(tokens, device)).cpu().numpy())
-    return np.concatenate(parts)
+        part = programs.part(first, min(first + chunk, len(programs)))
+        tokens = pack(part, encoder.config)
+        parts.append(encoder(tokens.map(lambda t: t.to(device))))
+    return torch.cat(parts)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    for field in fields(Config):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default),
-                            default=field.default)  # fmt: skip
-    config = Config(**vars(parser.parse_args()))
-    encoder = train(config)
-    from safetensors.torch import save_file
-
-    state = {name: value.contiguous() for name, value in encoder.state_dict().items()}
-    save_file(state, str(Path(config.out) / "model.safetensors"))
-
-
-if __name__ == "__main__":
-    main()
+def with_overrides(preset: str, **overrides: Any) -> Config:
+    """A preset with some fields changed."""
+    if preset not in PRESETS:
+        raise RhovecError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
+    return replace(PRESETS[preset], **{k: v for k, v in overrides.items() if v is not None})

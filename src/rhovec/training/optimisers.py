@@ -13,12 +13,15 @@ from torch import Tensor
 
 
 class Muon(torch.optim.Optimizer):
-    """lr is on AdamW's scale: an update has root mean square 0.2 * lr."""
+    """For parameters (m, n) or stacks of such (k, m, n).
+
+    lr, which may be a tensor, is on AdamW's scale: an update has root mean square 0.2 * lr.
+    """
 
     def __init__(
         self,
         parameters: Iterable[Tensor],
-        lr: float,
+        lr: float | Tensor,
         momentum: float = 0.95,
         weight_decay: float = 0.05,
     ):
@@ -30,17 +33,18 @@ class Muon(torch.optim.Optimizer):
             shapes: dict[torch.Size, list[Tensor]] = defaultdict(list)
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    shapes[parameter.shape].append(parameter)
+                    shapes[parameter.shape[-2:]].append(parameter)
             for shape, members in shapes.items():
-                gradients = torch.stack([p.grad for p in members if p.grad is not None])
+                gradients = torch.cat([p.grad.reshape(-1, *shape) for p in members])  # type: ignore[union-attr]
                 state = self.state[members[0]]
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(gradients)
                 buffer = state["momentum"].lerp_(gradients, 1 - group["momentum"])
                 update = orthogonal(gradients.lerp(buffer, group["momentum"]))
-                size = -0.2 * group["lr"] * max(shape) ** 0.5
+                update = update.to(members[0].dtype) * (-0.2 * max(shape) ** 0.5 * group["lr"])
                 torch._foreach_mul_(members, 1 - group["lr"] * group["weight_decay"])
-                torch._foreach_add_(members, list(update.to(members[0].dtype).unbind()), alpha=size)
+                matrices = [matrix for p in members for matrix in p.view(-1, *shape)]
+                torch._foreach_add_(matrices, list(update))
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -1,0 +1,125 @@
+"""`rhovec train encoder`: options are the fields of the training configuration."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import MissingDependencyError, RhovecError
+
+app = typer.Typer(help="Train models on the exact kernel.", no_args_is_help=True)
+
+
+def training() -> Any:
+    """The module, or what to install."""
+    try:
+        from ..training import distill
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError('training needs torch: pip install "rhovec[torch]"') from None
+    return distill
+
+
+def encoder(
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one goes on.")],
+    preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Change a field of the preset; see `--fields`."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    evaluate: Annotated[
+        bool, typer.Option(help="Measure the result and write it as a model, OUT/model.")
+    ] = False,
+    formulae: Annotated[
+        list[Path] | None,
+        typer.Option("-F", "--file", help="Evaluate on these formulae, too: one a line, or a CSV."),
+    ] = None,
+    signals: Annotated[int, typer.Option(help="Of the kernel to evaluate against.")] = 16_384,
+    families: Annotated[int, typer.Option(help="Held-out families to evaluate on.")] = 188,
+    fields: Annotated[
+        bool, typer.Option("--fields", help="List the fields with the preset's values and exit.")
+    ] = False,
+) -> None:
+    """Distil the exact kernel into an encoder.
+
+    A run that was stopped goes on from its last checkpoint when the same command is given again.
+
+    Examples: rhovec train encoder --preset tiny --out run --evaluate --signals 512 --families 16;
+    rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
+    torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda.
+    """
+    distill = training()
+    config = distill.with_overrides(preset, device=device, **parsed(distill.Config, set_ or []))
+    if fields:
+        for name, text in helps(distill.Config).items():
+            print(f"{name} = {getattr(config, name)}  # {text}")
+        return
+    result = distill.train(config, out, report(config.steps))
+    if evaluate:
+        from ..training.publish import publish
+
+        rows = publish(out, config, result, formulae or [], signals, families)
+        for row in rows:
+            where = f" ({row['set']})" if "set" in row else ""
+            value = "none" if row["value"] is None else f"{row['value']:.5f}"
+            print(f"{row['measure']}{where}: {value}, n = {row['n']}")
+
+
+def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
+    """{"lr": 0.002} of ["lr=2e-3"], by the types of the fields."""
+    out: dict[str, Any] = {}
+    known = {f.name: type(f.default) for f in config.__dataclass_fields__.values()}  # type: ignore[attr-defined]
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not equals or name not in known or name == "device":
+            raise RhovecError(f"--set {text}: give FIELD=VALUE, where FIELD is one of --fields")
+        try:
+            out[name] = known[name](value)
+        except ValueError:
+            raise RhovecError(f"--set {text}: {name} is of type {known[name].__name__}") from None
+    return out
+
+
+def helps(config: type) -> dict[str, str]:
+    """The comment beside each field."""
+    pattern = re.compile(r"^    (\w+): \w+ = [^#]*(?:# (.*))?$", re.MULTILINE)
+    return {name: text or "" for name, text in pattern.findall(inspect.getsource(config))}
+
+
+def report(steps: int) -> Callable[[dict[str, Any]], None]:
+    """A line a report: on a terminal it replaces the one before."""
+    terminal = sys.stderr.isatty()
+
+    def show(line: dict[str, Any]) -> None:
+        left = round(line["seconds_left"])
+        text = (
+            f"step {line['step']}/{steps}  loss {line['loss']:.5f}  alignment "
+            f"{line['alignment']:.5f}  {line['formulae_per_second']:,.0f} formulae/s  "
+            f"{left // 60}:{left % 60:02d} left"
+        )
+        if "valid_alignment" in line:
+            text += f"  validation {line['valid_alignment']:.5f}"
+        print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n",
+              file=sys.stderr, flush=True)  # fmt: skip
+        if terminal and line["step"] == steps:
+            print(file=sys.stderr)
+
+    return show
+
+
+app.command()(encoder)
+
+
+@app.callback()
+def train() -> None:
+    """Train models on the exact kernel."""

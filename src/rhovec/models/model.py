@@ -1,0 +1,266 @@
+"""The model a user holds: formulae in, unit vectors out.
+
+    model = rv.load()                       # the shipped default; or a folder, or "owner/name"
+    model.embed(["always x_0 >= 1", ...])   # (B, D)
+
+Without a device the NumPy runtime computes, with one torch does ("cpu" or "cuda"), in float32 either
+way. A vector does not depend on its batch, and formulae that parse alike have one vector. What lies
+outside of what the model was trained on is embedded with a warning that says how wrong to expect it.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FormulaError, MissingDependencyError, RhovecError
+from ..formula.core import ALWAYS, EVENTUALLY, UNTIL, Formula
+from ..formula.fragment import in_fragment
+from ..formula.programs import Programs, as_formulae
+from ..kernel import Formulae, Progress, StlKernel
+from ..signals import BaseMeasure
+from . import store
+from .config import EncoderConfig
+from .runtime import Runtime, ranges
+
+DEFAULT = Path(__file__).parents[1] / "weights" / "default"
+LARGEST = 2000  # nodes of a formula: attention needs memory for their square
+BLOCK = 1 << 20  # of squared lengths embedded at once, short formulae counting as of 64 tokens
+EXCESSES = {  # what `outside` looks at, as a warning says it
+    "threshold": "|threshold| above",
+    "left bound": "a left bound above",
+    "right bound": "a finite right bound above",
+    "nodes": "more nodes than",
+    "depth": "a depth above",
+}
+
+
+class RhovecWarning(UserWarning):
+    """Something works, but not as well as one may think."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Formula `index` has a value beyond the largest in training."""
+
+    index: int
+    kind: str  # a key of EXCESSES
+    value: float
+    largest: float
+    error: float | None  # mean error of similarities measured there, if it was
+
+
+class Model:
+    """Made by `load`."""
+
+    def __init__(
+        self, config: dict[str, Any], tensors: Mapping[str, np.ndarray], device: str | None = None
+    ):
+        self.config = config
+        self.encoder = EncoderConfig(**config["encoder"])
+        self.device = device
+        self._encode: Callable[[Programs], np.ndarray] = (
+            Runtime(self.encoder, tensors)
+            if device is None
+            else torch_runtime(self.encoder, tensors, device)
+        )
+
+    def __repr__(self) -> str:
+        where = "NumPy" if self.device is None else f"torch on {self.device}"
+        return f"Model({self.dimension} dimensions, {self.fingerprint}, {where})"
+
+    @property
+    def dimension(self) -> int:
+        return self.encoder.dimension
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve digits that tell the weights: vectors of two fingerprints are not comparable."""
+        digest: str = self.config["sha256"][store.WEIGHTS]
+        return digest[:12]
+
+    def embed(
+        self, formulae: Formulae, *, warn: bool = True, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Unit rows (B, dimension) float32; of a single formula (dimension,).
+
+        warn: say so (RhovecWarning) if formulae lie outside of what the model was trained on.
+        """
+        read, single = as_formulae(formulae)
+        read = list(map(in_fragment, read))
+        out = np.empty((len(read), self.dimension), np.float32)
+        done = 0
+        for chosen, programs in _blocks(read):
+            out[chosen] = self._encode(programs)
+            done += len(chosen)
+            if progress:
+                progress(done / len(read))
+        if warn:
+            message = describe(self._outside(read), len(read))
+            if message:
+                warnings.warn(message, RhovecWarning, stacklevel=2)
+        return out[0] if single else out
+
+    def similarity(self, first: Formulae, second: Formulae, *, warn: bool = True) -> Any:
+        """Of every pair, (A, B) float32; a single formula drops its axis, so that two give a float."""
+        (a, single_a), (b, single_b) = as_formulae(first), as_formulae(second)
+        vectors = self.embed([*a, *b], warn=warn)
+        values = np.clip(vectors[: len(a)] @ vectors[len(a) :].T, -1, 1)
+        values = values[:, 0] if single_b else values
+        values = values[0] if single_a else values
+        return values if values.ndim else float(values)
+
+    def outside(self, formulae: Formulae) -> list[Finding]:
+        """What of the formulae lies outside of what the model was trained on."""
+        return self._outside(list(map(in_fragment, as_formulae(formulae)[0])))
+
+    def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
+        """The teacher: the exact kernel that the model was distilled from, on so many signals."""
+        teacher = self.config["teacher"]
+        if not {"measure", "sigma2"} <= set(teacher):
+            raise RhovecError("the model's config does not say which kernel it was distilled from")
+        device = self.device if self.device and self.device != "cpu" else "cpu"
+        measure = BaseMeasure(**teacher["measure"])
+        return StlKernel(measure, n_signals, teacher["sigma2"], seed, device=device)
+
+    def _outside(self, formulae: Sequence[Formula]) -> list[Finding]:
+        known = {
+            "nodes": {"largest": self.encoder.nodes},
+            "right bound": {"largest": self.encoder.points - 1},
+            **self.config["range"],
+        }
+        found = []
+        for kind, values in _measures(formulae, "depth" in known).items():
+            if kind in known:
+                largest, error = known[kind]["largest"], known[kind].get("error")
+                found += [
+                    Finding(i, kind, values[i].item(), largest, error)
+                    for i in np.flatnonzero(values > largest).tolist()
+                ]
+        return found
+
+
+def load(path: str | Path | None = None, device: str | None = None) -> Model:
+    """A model: the shipped default, the one in a folder, or "owner/name" of the Hugging Face hub.
+
+    device: None for NumPy; "cpu", "cuda" or "cuda:1" for torch.
+    """
+    config, tensors = store.read(_folder(path))
+    return Model(config, tensors, device)
+
+
+def describe(findings: Sequence[Finding], count: int) -> str:
+    """One line about the findings among so many formulae; empty if there are none."""
+    kinds: dict[str, list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault(finding.kind, []).append(finding)
+    parts = []
+    for kind, found in kinds.items():
+        largest, error = found[0].largest, found[0].error
+        expected = "not measured" if error is None else f"{error:.2g}"
+        parts.append(f"{len(found)} with {EXCESSES[kind]} {largest:g} (mean error {expected})")
+    touched = len({finding.index for finding in findings})
+    return (
+        f"{touched} of {count} formulae outside of what the model was trained on: "
+        f"{', '.join(parts)}; the exact kernel has no such limits"
+        if parts
+        else ""
+    )
+
+
+def torch_runtime(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], device: str
+) -> Callable[[Programs], np.ndarray]:
+    """The encoder of models/encoder.py on a device, as `Runtime` is called."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingDependencyError(
+            'a device needs torch: pip install "rhovec[torch]", or load without a device'
+        ) from None
+    from .encoder import Encoder, pack
+
+    try:
+        place = torch.device(device)
+    except RuntimeError:
+        raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}') from None
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise MissingDependencyError("torch finds no CUDA device here; load without a device")
+    encoder = Encoder(config)
+    encoder.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
+    encoder.to(place).eval()
+
+    @torch.inference_mode()
+    def encode(programs: Programs) -> np.ndarray:
+        tokens = pack(programs, config).map(lambda t: t.to(place))
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")  # a shorter one changes values by 1e-3
+        try:
+            out: np.ndarray = encoder(tokens).cpu().numpy()
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return out
+
+    return encode
+
+
+def _folder(path: str | Path | None) -> Path:
+    if path is None:
+        if not DEFAULT.is_dir():
+            raise RhovecError(
+                "this installation has no default model; give the folder of one, or install rhovec "
+                "again"
+            )
+        return DEFAULT
+    if Path(path).is_dir() or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)):
+        return Path(path)
+    try:
+        from huggingface_hub import (  # type: ignore[import-not-found, unused-ignore]
+            snapshot_download,
+        )
+    except ImportError:
+        raise MissingDependencyError(
+            f"there is no folder {path}; to get it from the Hugging Face hub: "
+            "pip install huggingface_hub"
+        ) from None
+    files = [store.CONFIG, store.WEIGHTS, store.CARD]
+    try:
+        return Path(snapshot_download(str(path), allow_patterns=files))
+    except (OSError, ValueError) as error:
+        line = str(error).strip().partition("\n")[0]
+        raise RhovecError(f"there is no folder {path}, nor does the hub give it: {line}") from None
+
+
+def _blocks(formulae: Sequence[Formula]) -> Iterator[tuple[np.ndarray, Programs]]:
+    """The formulae by length, in parts that fit into memory: (their places, packed)."""
+    sizes = np.array([phi.size + 1 for phi in formulae])
+    if sizes.max() > LARGEST + 1:
+        raise FormulaError(
+            f"a formula has {sizes.max() - 1:,} nodes; a model reads {LARGEST:,} at most"
+        )
+    order = np.argsort(sizes, kind="stable")
+    sizes = sizes[order]
+    for begin, end in ranges(sizes * np.maximum(sizes, 64), BLOCK):
+        chosen = order[begin:end]
+        yield chosen, Programs.pack([formulae[i] for i in chosen.tolist()])
+
+
+def _measures(formulae: Sequence[Formula], depth: bool) -> dict[str, np.ndarray]:
+    """For each key of EXCESSES the formulae's values (B,); depth, which takes longer, if asked for."""
+    programs = Programs.pack(formulae)
+    operator, left, right, _ = programs.code.T
+    timed = (operator == ALWAYS) | (operator == EVENTUALLY) | (operator == UNTIL)
+    values = {"threshold": np.abs(programs.thresholds), "left bound": left * timed,
+              "right bound": right * timed}  # fmt: skip
+    starts = programs.offsets[:-1]
+    out = {kind: np.maximum.reduceat(value, starts) for kind, value in values.items()}
+    out["nodes"] = np.diff(programs.offsets)
+    if depth:
+        out["depth"] = np.array([phi.depth for phi in formulae])
+    return out

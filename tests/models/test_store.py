@@ -1,0 +1,183 @@
+"""A model folder gives back what was saved, or says what is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load, save
+
+from rhovec.errors import RhovecError
+from rhovec.models import store
+
+from .tiny import FACTS, save_tiny, tiny
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    config, tensors = tiny()
+    for _ in range(2):  # a second time over the first
+        store.save(tmp_path / "new" / "model", config.to_dict(), tensors, FACTS)
+    read, back = store.read(tmp_path / "new" / "model")
+    assert read["encoder"] == config.to_dict()
+    assert {name: read[name] for name in FACTS} == FACTS
+    assert read["corpus"] == {}
+    assert set(back) == set(tensors)
+    for name, array in back.items():
+        assert array.dtype == np.float32
+        stored = tensors[name].astype(np.float16 if array.ndim > 1 else np.float32)
+        assert (array == stored).all()
+    names = sorted(path.name for path in (tmp_path / "new" / "model").iterdir())
+    assert names == ["README.md", "config.json", "encoder.safetensors"]
+
+
+def test_weights_are_stored_small(tmp_path: Path) -> None:
+    stored = load((save_tiny(tmp_path) / store.WEIGHTS).read_bytes())
+    assert {array.dtype for array in stored.values() if array.ndim > 1} == {np.dtype("float16")}
+    assert {array.dtype for array in stored.values() if array.ndim == 1} == {np.dtype("float32")}
+
+
+def test_the_card_says_what_the_config_says(tmp_path: Path) -> None:
+    card = (save_tiny(tmp_path) / store.CARD).read_text()
+    assert card.startswith("---\nlibrary_name: rhovec\n")
+    digest = json.loads((tmp_path / store.CONFIG).read_text())["sha256"][store.WEIGHTS]
+    for text in (digest, "| sigma2 | 0.2 |", "| alignment | a \\| b | 7 | 0.9877 |",
+                 "| left bound | 75 | None |"):  # fmt: skip
+        assert text in card
+
+
+def altered(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """A change of config.json."""
+
+    def apply(folder: Path) -> None:
+        config = json.loads((folder / store.CONFIG).read_text())
+        change(config)
+        (folder / store.CONFIG).write_text(json.dumps(config))
+
+    return apply
+
+
+def exchanged(change: Callable[[dict[str, np.ndarray]], object]) -> Callable[[Path], None]:
+    """A change of the weights by someone who corrects the hash, too."""
+
+    def apply(folder: Path) -> None:
+        tensors = load((folder / store.WEIGHTS).read_bytes())
+        change(tensors)
+        replace(folder, save(tensors))
+
+    return apply
+
+
+def replace(folder: Path, data: bytes) -> None:
+    (folder / store.WEIGHTS).write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    altered(lambda c: c["sha256"].update({store.WEIGHTS: digest}))(folder)
+
+
+def cut(name: str, share: float) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: int(share * len(data))])
+
+    return apply
+
+
+def flip(folder: Path) -> None:
+    data = bytearray((folder / store.WEIGHTS).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / store.WEIGHTS).write_bytes(bytes(data))
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (flip, "SHA-256 differs"),
+    (cut(store.WEIGHTS, 0.9), "SHA-256 differs"),
+    (cut(store.WEIGHTS, 0), "SHA-256 differs"),
+    (cut(store.CONFIG, 0.5), "no JSON"),
+    (lambda f: (f / store.CONFIG).write_bytes(b"\xff\xfe"), "no JSON"),
+    (lambda f: (f / store.CONFIG).write_text("[]"), "has no format"),
+    (lambda f: (f / store.CONFIG).unlink(), "config.json: cannot be read"),
+    (lambda f: (f / store.WEIGHTS).unlink(), "encoder.safetensors: cannot be read"),
+    (altered(lambda c: c.update(format=2)), "has format 2, and this rhovec reads 1"),
+    (altered(lambda c: c.pop("teacher")), "teacher is missing"),
+    (altered(lambda c: c["sha256"].update({"../x": ""})), "nothing else"),
+    (altered(lambda c: c.pop("sha256")), "sha256 must name"),
+    (altered(lambda c: c["encoder"].update(width=33)), "multiple of heads"),
+    (altered(lambda c: c["encoder"].update(heads=0)), "heads must be a whole number from 1"),
+    (altered(lambda c: c["encoder"].update(layers=True)), "layers must be a whole"),
+    (altered(lambda c: c["encoder"].update(layers=10**12)), "to 65536, not 1000000000000"),
+    (altered(lambda c: c["encoder"].update(pooling=3)), "pooling must be a word"),
+    (altered(lambda c: c["encoder"].update(speed=3)), "has no speed"),
+    (altered(lambda c: c["encoder"].pop("points")), "points must be"),
+    (altered(lambda c: c["encoder"].update(layers=3)), "lacks the tensor blocks.2"),
+    (altered(lambda c: c["encoder"].update(layers=1)), "the tensor blocks.1"),
+    (altered(lambda c: c["encoder"].update(dimension=26)), "must have shape"),
+    (altered(lambda c: c["range"].update(size={"largest": 1})), "range has size"),
+    (altered(lambda c: c["range"].update(nodes={})), "the largest nodes"),
+    (altered(lambda c: c["range"].update(nodes={"largest": 1, "error": "x"})), "error of nodes"),
+    (exchanged(lambda t: t.pop("head.norm.bias")), "lacks the tensor head.norm.bias"),
+    (exchanged(lambda t: t["head.norm.bias"].fill(np.nan)), "finite"),
+    (exchanged(lambda t: t.update({"head.norm.bias": np.ones(32, int)})), "finite"),
+    (lambda f: replace(f, b"pickle" * 9), "no safetensors file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_what_is_not_whole_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    save_tiny(tmp_path)
+    store.read(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(RhovecError, match=message):
+        store.read(tmp_path)
+
+
+def test_what_cannot_be_a_model_is_not_saved(tmp_path: Path) -> None:
+    config, tensors = tiny()
+    large = {**tensors, "blocks.0.up": tensors["blocks.0.up"] * 1e6}
+    file = tmp_path / "file"
+    file.write_text("")
+    for target, shape, weights, facts, message in (
+        (tmp_path / "a", config.to_dict(), large, {}, "finite"),
+        (tmp_path / "a", config.to_dict(), {}, {}, "lacks"),
+        (tmp_path / "a", {**config.to_dict(), "width": 64}, tensors, {}, "shape"),
+        (tmp_path / "a", config.to_dict(), tensors, {"size": 1}, "no size"),
+        (tmp_path / "a", config.to_dict(), tensors, {"range": []}, "range is missing"),
+        (file, config.to_dict(), tensors, {}, "cannot be written"),
+    ):
+        with pytest.raises(RhovecError, match=message):
+            store.save(target, shape, weights, facts)
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(RhovecError, match="is no folder"):
+        store.read(tmp_path / "a")
+
+
+@pytest.mark.parametrize("files", [0, 1, 2])
+def test_a_save_that_is_cut_short_leaves_no_mixture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    save_tiny(tmp_path)
+    before = store.read(tmp_path)[0]
+    written: list[str] = []
+    write = store._write
+
+    def interrupted(path: Path, data: bytes) -> None:
+        if len(written) == files:
+            raise KeyboardInterrupt
+        write(path, data)
+        written.append(path.name)
+
+    monkeypatch.setattr(store, "_write", interrupted)
+    config, tensors = tiny()
+    tensors["head.norm.bias"] += 1
+    with pytest.raises(KeyboardInterrupt):
+        store.save(tmp_path, config.to_dict(), tensors, FACTS)
+    if files == 0:
+        assert store.read(tmp_path)[0] == before
+    else:
+        with pytest.raises(RhovecError, match="SHA-256 differs"):
+            store.read(tmp_path)
