@@ -35,6 +35,28 @@ class Programs:
         offsets = self.offsets[first : last + 1] - self.offsets[first]
         return Programs(self.code[rows], self.thresholds[rows], offsets, self.channels)
 
+    def select(self, chosen: np.ndarray) -> Programs:
+        """The formulae with these indices, in this order."""
+        sizes = np.diff(self.offsets)[chosen]
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], sizes)
+        return Programs(self.code[rows], self.thresholds[rows], offsets, self.channels)
+
+    @classmethod
+    def join(cls, parts: Sequence[Programs]) -> Programs:
+        """One batch after the other."""
+        index: dict[Channel, int] = {}
+        codes = []
+        for part in parts:
+            place = [index.setdefault(channel, len(index)) for channel in part.channels]
+            code = part.code.copy()
+            code[:, 3] = np.array([*place, -1])[code[:, 3]]  # -1, no channel, stays
+            codes.append(code)
+        sizes = np.concatenate([np.diff(part.offsets) for part in parts])
+        thresholds = np.concatenate([part.thresholds for part in parts])
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        return cls(np.concatenate(codes), thresholds, offsets, tuple(index))
+
     def unpack(self) -> list[Formula]:
         rows = zip(self.code.tolist(), self.thresholds.tolist(), strict=True)
         channels = [*self.channels, None]  # -1 is no channel

@@ -16,12 +16,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ..errors import FormulaError
+from ..formula.bulk import compiled
 from ..formula.core import (
     ALWAYS,
     AND,
@@ -95,13 +95,13 @@ def tree_tokens(
         raise FormulaError(
             f"a formula has {int(sizes.max()) - 1} nodes, and a row holds {width - 1}"
         )
-    compiled = len(programs.code) >= COMPILED_FROM
-    place, used = _function(_place, compiled)(sizes, width)
+    large = len(programs.code) >= COMPILED_FROM
+    place, used = _function(_place, large)(sizes, width)
     if rows is None:
         rows = used
     elif used > rows:
         raise FormulaError(f"the batch needs {used} rows of {width} tokens, more than {rows}")
-    node, threshold, relation, owner = _function(_fill, compiled)(
+    node, threshold, relation, owner = _function(_fill, large)(
         programs.code, programs.thresholds, programs.offsets, _variables(programs), place, rows,
         width,
     )  # fmt: skip
@@ -137,16 +137,8 @@ def _variables(programs: Programs) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def _function(plain: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
-    return _compile(plain) if compiled else plain
-
-
-@cache
-def _compile(plain: Callable[..., Any]) -> Callable[..., Any]:
-    from numba import njit
-
-    out: Callable[..., Any] = njit(cache=True, nogil=True)(plain)
-    return out
+def _function(plain: Callable[..., Any], large: bool) -> Callable[..., Any]:
+    return compiled(plain) if large else plain
 
 
 def _place(lengths, width):  # type: ignore[no-untyped-def]

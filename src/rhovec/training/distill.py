@@ -203,18 +203,12 @@ def draw(parts: list[tuple[Recipe, int]], numbers: list[np.ndarray]) -> tuple[Pr
     """
     batches = [draw_families(recipe, n) for (recipe, _), n in zip(parts, numbers, strict=True)]
     family = np.concatenate([len(parts) * b.family + i for i, b in enumerate(batches)])
-    sizes = np.concatenate([np.diff(b.programs.offsets) for b in batches])
-    thresholds = np.concatenate([b.programs.thresholds for b in batches])
+    whole = Programs.join([b.programs for b in batches])
     if len(parts) > 1:
         golden = 0.6180339887  # its multiples fill the interval from 0 to 1 evenly
         factor = np.where(family // len(parts) % 16 == 0, 1000.0 ** (family * golden % 1), 1.0)
-        thresholds *= np.repeat(factor, sizes)
-    whole = Programs(
-        np.concatenate([b.programs.code for b in batches]),
-        thresholds,
-        np.concatenate([[0], np.cumsum(sizes)]),
-        max((b.programs.channels for b in batches), key=len),
-    )
+        thresholds = whole.thresholds * np.repeat(factor, np.diff(whole.offsets))
+        whole = replace(whole, thresholds=thresholds)
     return whole, family
 
 

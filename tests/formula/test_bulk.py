@@ -1,0 +1,107 @@
+"""Many texts at once: the parser's answers, always."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rhovec as rv
+from rhovec.errors import ParseError
+from rhovec.formula import bulk
+from rhovec.formula.bulk import as_programs, parse_programs
+from rhovec.formula.programs import Programs
+from rhovec.formula.strategies import formulae
+
+FORMULAE = rv.random_formulae(2000, seed=5)
+
+
+def test_the_same_formulae_as_the_parser() -> None:
+    texts = list(map(str, FORMULAE))
+    assert parse_programs(texts).unpack() == FORMULAE
+
+
+def test_most_texts_need_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(text: str) -> rv.Formula:
+        raise AssertionError(text)
+
+    monkeypatch.setattr(bulk, "parse", never)
+    parse_programs(list(map(str, FORMULAE)))
+    parse_programs(["G[0,10] x_0>0.3 & !(x_1<=-2 | x_12 >= 5.) U[1,inf] (x_0<1)", "x_3 < .5"])
+
+
+TEXTS = [
+    "x_0 > 1", "x_0>=-0", "x_0 <= -0.0", "not x_1 < 2", "! x_1 < 2", "!x_1 < 2", "x_0 > 1e3",
+    "always x_0 > 1 and x_1 < 2 or x_2 > 3", "x_0 > 1 or x_1 < 2 and x_2 > 3",
+    "x_0 > 1 until x_1 > 2 until[2,5] x_2 > 3", "x_0 > 1 and x_1 > 2 and x_2 > 3",
+    "G F[1,2] x_0 > 1 U x_1 > 2", "always[ 3, 5 ] x_0 > 1", "always[3,5] (((x_0 > 1)))",
+    "speed > 1", "x_0 + 1 > 2", "1 < x_0 < 2", "x_0 > 1 - 2", "x_0 > 1 -> x_1 > 2", "x_0 == 1",
+    "x_0.a > 1", "x_01 > 1", "x_0a > 1", "x_12345 > 1", "X_0 > 1", "x > 1", "xx_0 > 1", "true",
+    "x_0 > 1and x_1 > 2", "x_0 > 12345678901234567890", "x_0 > 0.1234567890123456789",
+    "always[0,99999999999] x_0 > 1", "always[5,3] x_0 > 1", "always[1] x_0 > 1", "always[,2] x_0 > 1",
+    "always[0,in] x_0 > 1", "always[0,1inf] x_0 > 1", "always[0,inf ] x_0 > 1", "x_0 >", "x_0", "",
+    " ", "(", ")", "()", "(x_0 > 1", "x_0 > 1)", "x_0 > 1 x_1 > 2", "and x_0 > 1", "x_0 > 1 and",
+    "always", "not", "x_0 > 1 & & x_1 > 2", "x_0 > 1 && x_1 > 2 || x_2 < 1", "x_0 ≥ 1", "□ x_0 > 1",
+    "always_ x_0 > 1", "alwaysx_0 > 1", "x_0 >\n 1", "x_0 > 1\nand x_1 > 2", "x_0 > 1 .5",
+    "x_0 > 1.2.3",     "x_0 >= = 1", "x_0 => 1", "x_0 > --1", "x_0 > +1", "x_0 > 1 != 2", "! = x_0", "next x_0 > 1",
+    "eventuallyeventually x_0 > 1", "x_0 > 1 unti x_1 > 2", "U x_0 > 1", "x_0 > .", "x_0 > -.5",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_odd_texts(text: str) -> None:
+    check(text)
+
+
+PIECES = [
+    *"x_01 ><=()[],.-&|!GFU\n", "x_0", "x_1 > 2", "x_2<=-0.5", "always", "not ", " and ", " or ",
+    " until", "[1,2]", "[3,inf]", "eventually", "( ", " )",
+]  # fmt: skip
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
+def test_any_text(text: str) -> None:
+    check(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(formulae())
+def test_any_formula(phi: rv.Formula) -> None:
+    assert parse_programs([str(phi)]).unpack() == [phi]
+
+
+def check(text: str) -> None:
+    """As the parser, also in the middle of other texts."""
+    around = ["x_0 > 1", text, "always[0,2] x_3 <= -0.25"]
+    try:
+        want = [rv.parse(item) for item in around]
+    except rv.RhovecError as error:
+        with pytest.raises(type(error)) as caught:
+            parse_programs(around)
+        assert str(caught.value) == str(error)
+        return
+    assert parse_programs(around).unpack() == want
+
+
+def test_as_programs_takes_what_as_formulae_takes() -> None:
+    texts = list(map(str, FORMULAE[:100]))
+    for given_, single in (
+        (texts, False), (FORMULAE[:100], False), ([*texts[:50], *FORMULAE[50:100]], False),
+        (texts[:3], False), (texts[0], True), (FORMULAE[0], True),
+    ):  # fmt: skip
+        programs, alone = as_programs(given_)
+        assert alone == single
+        assert programs.unpack() == FORMULAE[: len(programs)]
+    with pytest.raises(ParseError):
+        as_programs([*texts, "x_0 >"])
+
+
+def test_select_and_join() -> None:
+    one, other = FORMULAE[:7], [rv.parse("speed > 1 and x_1 < 2"), *FORMULAE[9:12]]
+    whole = Programs.join([Programs.pack(one), Programs.pack(other)])
+    assert whole.unpack() == one + other
+    order = np.array([10, 0, 7, 7, 3])
+    assert whole.select(order).unpack() == [(one + other)[i] for i in order]
+    assert whole.part(5, 9).unpack() == (one + other)[5:9]
