@@ -44,7 +44,7 @@ def busy(events: Any) -> float:
 def run(name: str, device: str, steps: int, table: Path | None, **overrides: Any) -> dict[str, Any]:
     third = steps // 3
     config = with_overrides(
-        "default", steps=3 * third, every=third, validate=10**9, late_signals=1024, device=device,
+        "default", steps=3 * third, every=third, validate=10**9, device=device,
         **overrides,
     )  # fmt: skip
     on_gpu = device.startswith("cuda")

@@ -27,7 +27,7 @@ from rhovec.training.distill import Config, directions, kernel_of, pair_loss, tr
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
 
 TINY = Config(
-    steps=6, batch=64, signals=64, late_signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
+    steps=6, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
     layers=2, heads=2, dimension=32, workers=2, every=1, validate=2,
 )  # fmt: skip
 

@@ -18,9 +18,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
@@ -64,7 +65,6 @@ class Config:
     batch: int = 2048  # formulae whose pairs are compared
     accumulate: int = 1  # batches a step
     signals: int = 1024  # fresh trajectories a batch
-    late_signals: int = 4096  # likewise, in the last quarter, where the noise of the target counts
     sigma2: float = 0.2  # of the kernel
     loss: str = "squared"  # squared: same-family pairs weighted up; focal: the paper's
     family_weight: float = 128.0  # of pairs of one family, against 1 for the others
@@ -72,7 +72,7 @@ class Config:
     cap: float = 10.0  # focal: the largest weight
     corpus: str = "mixture"  # mixture: families and single formulae; families: the corpus as it is
     optimiser: str = "muon"  # for the matrices of the layers: muon or adamw
-    lr: float = 1e-3  # for the matrices of the layers, reached after warm-up
+    lr: float = 2e-3  # for the matrices of the layers, reached after warm-up
     adam_lr: float = 1e-3  # of AdamW, for all else
     warmup: int = 300  # steps
     average: float = 0.999  # decay of the averaged weights, which are the result; 0: the last ones
@@ -95,12 +95,12 @@ class Config:
 PRESETS = {
     "default": Config(),
     "paper": Config(
-        steps=32_000, batch=128, accumulate=4, signals=1000, late_signals=1000, loss="focal",
+        steps=32_000, batch=128, accumulate=4, signals=1000, loss="focal",
         corpus="families", optimiser="adamw", lr=1e-5, adam_lr=1e-5, warmup=500, average=0.0,
         tokens="text", width=1024, layers=12, heads=16, channels=3, points=1000,
     ),
     "tiny": Config(
-        steps=300, batch=128, signals=128, late_signals=128, lr=5e-3, adam_lr=5e-3, warmup=20,
+        steps=300, batch=128, signals=128, lr=5e-3, adam_lr=5e-3, warmup=20,
         width=64, layers=2, heads=2, dimension=128, workers=1, every=20, validate=100,
     ),
 }  # fmt: skip
@@ -358,22 +358,27 @@ def train(
         update()
         return found
 
-    recordable = device.type == "cuda" and world * config.accumulate == 1
-    recorded = Recorded(whole_step) if recordable else None
+    def teach(step: int, part: int) -> tuple[Work, Packed, Tensor, Tensor]:
+        """The next batch on the device, with its kernel on fresh signals."""
+        work = next(work_stream)
+        generator.manual_seed((config.seed << 40) + step * config.accumulate + part)
+        signals = measure.sample_torch(config.signals, generator, device)
+        unit = directions(work.programs, signals, work.code)
+        target = kernel_of(gathered(unit, rank, world), config.sigma2)
+        tokens = work.tokens.map(lambda t: to_device(t, device))
+        return work, tokens, target, to_device(work.family, device)
+
+    alone = device.type == "cuda" and world * config.accumulate == 1
+    recorded = Recorded(whole_step) if alone else None
+    batches = ((s, p) for s in range(first, config.steps) for p in range(config.accumulate))
+    taught = (ahead if alone else map)(lambda batch: teach(*batch), batches)
 
     for step in range(first, config.steps):
-        n_signals = config.signals if step < 0.75 * config.steps else config.late_signals
         for optimiser, lr in optimisers:
             for group in optimiser.param_groups:
                 group["lr"].fill_(lr * schedule(step, config))
-        for part in range(config.accumulate):
-            work = next(work_stream)
-            generator.manual_seed((config.seed << 40) + step * config.accumulate + part)
-            signals = measure.sample_torch(n_signals, generator, device)
-            unit = directions(work.programs, signals, work.code)
-            target = kernel_of(gathered(unit, rank, world), config.sigma2)
-            tokens = work.tokens.map(lambda t: to_device(t, device))
-            family = to_device(work.family, device)
+        for _ in range(config.accumulate):
+            work, tokens, target, family = next(taught)
             loss, vectors = (recorded or differentiate)(tokens, target, family)
         if recorded is None:
             update()
@@ -403,6 +408,27 @@ def train(
     if valid is not None:
         draw_curves(folder)
     return encoder_with(averaged, config)
+
+
+def ahead(
+    make: Callable[[Any], tuple[Any, ...]], items: Iterable[Any]
+) -> Iterator[tuple[Any, ...]]:
+    """map(make, items), but the GPU makes each result while it still works on the one before."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    waiting = []
+    for item in chain(items, [None]):
+        if item is not None:
+            with torch.cuda.stream(side):
+                made = make(item)
+            waiting.append((made, side.record_event()))
+        if len(waiting) == 2 or (item is None and waiting):
+            made, event = waiting.pop(0)
+            here = torch.cuda.current_stream()
+            here.wait_event(event)
+            for tensor in chain.from_iterable(x if isinstance(x, Packed) else [x] for x in made):
+                if isinstance(tensor, Tensor):
+                    tensor.record_stream(here)  # not to be reused before work here is done
+            yield made
 
 
 class Recorded:
