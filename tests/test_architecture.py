@@ -36,6 +36,7 @@ ALLOWED = {
     "robustness/lowering.py": {"numba"},
     "robustness/autograd.py": {"torch"},
     "robustness/gpu.py": {"torch"},
+    "models/decoder.py": {"torch"},
     "models/encoder.py": {"torch"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},

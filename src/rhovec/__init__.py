@@ -7,6 +7,7 @@ from .formula import Formula, Schema, parse, random_formulae, simplify
 from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA, StlKernel
 from .models.model import Model, RhovecWarning, load
 from .robustness import robustness, satisfaction
+from .search import Hit, Index
 from .signals import BaseMeasure, Trajectories, read_traces
 
 __version__ = "0.1.0"
@@ -16,6 +17,8 @@ __all__ = [
     "BooleanKernel",
     "Comparison",
     "Formula",
+    "Hit",
+    "Index",
     "IntegratedKernel",
     "KernelPCA",
     "Model",

@@ -1,5 +1,5 @@
-"""The command line: `rhovec parse | robustness | kernel | embed | similarity | compare | corpus |
-train | demo`.
+"""The command line: `rhovec parse | robustness | kernel | embed | similarity | compare | search |
+corpus | train | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one a line, so that
 commands pipe. A mistake of the user's is one line on stderr and exit code 2. Heavy libraries are
@@ -23,6 +23,7 @@ from .demo import demo
 from .embed import embed, similarity
 from .formulae import parse_command, robustness
 from .kernel import kernel
+from .search import search
 
 
 class _Commands(TyperGroup):
@@ -90,6 +91,7 @@ app.command()(kernel)
 app.command()(embed)
 app.command()(similarity)
 app.command()(compare)
+app.command()(search)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(train.app, name="train")
 app.command()(demo)

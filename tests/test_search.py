@@ -1,0 +1,604 @@
+"""Search: exact against brute force, approximate against exact, durable rows, strangers' files."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rhovec as rv
+from rhovec.errors import FormulaError, ParseError, RhovecError, SignalError
+from rhovec.formula import Formula, Schema
+from rhovec.formula.schema import SchemaChannel
+from rhovec.search import Hit, Index, coarse, rows
+from rhovec.search import index as index_module
+from rhovec.search.vectors import Signatures
+
+KERNEL = rv.StlKernel(n_signals=64)
+FORMULAE = rv.random_formulae(400, 0)
+QUERIES = rv.random_formulae(20, 1)
+
+
+class Model:
+    """Vectors that are no signatures, as those of a neural model: a library keeps no recipe."""
+
+    def __init__(self, fingerprint: str = "1", width: int = 64):
+        self.fingerprint, self.width = fingerprint, width
+
+    def embed(self, formulae: list[Formula], /) -> np.ndarray:
+        return self.kernel(self.width, 7).signatures(formulae)
+
+    def kernel(self, n_signals: int | None = None, seed: int = 0) -> rv.StlKernel:
+        return rv.StlKernel(n_signals=n_signals, seed=seed)
+
+
+@pytest.fixture
+def small() -> Iterator[Index]:
+    with Index.build(FORMULAE, vectors=KERNEL) as index:
+        yield index
+
+
+@pytest.fixture
+def many_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Already a few hundred rows are a large library."""
+    monkeypatch.setattr(index_module, "EXACT", 64 * 50)
+    monkeypatch.setattr(coarse, "SINGLE_LIST", 50)
+    monkeypatch.setattr(coarse, "SCANNED", 150)
+    monkeypatch.setattr(coarse, "CANDIDATES", 40)
+
+
+def ids(hits: list[Hit]) -> list[int]:
+    return [hit.id for hit in hits]
+
+
+def recall(found: list[list[Hit]], expected: list[list[Hit]]) -> float:
+    """Share of the expected hits that are found, or as good."""
+    return float(np.mean([
+        hit.similarity >= best[-1].similarity - 1e-6
+        for hits, best in zip(found, expected, strict=True)
+        for hit in hits
+    ]))  # fmt: skip
+
+
+# -- exact -----------------------------------------------------------------------------------------
+
+
+def test_search_is_brute_force(small: Index) -> None:
+    gram = KERNEL.gram(QUERIES, FORMULAE)
+    for row, hits in zip(gram, small.search(QUERIES, 15), strict=True):
+        expected = np.sort(row)[::-1][:15]
+        assert np.allclose([hit.similarity for hit in hits], expected, atol=1e-3)
+        assert np.allclose([row[hit.id - 1] for hit in hits], expected, atol=1e-3)
+        assert all(hit.formula == FORMULAE[hit.id - 1] for hit in hits)
+    assert len(small.search(QUERIES[0], 1000)) == len(small) == len(FORMULAE)
+
+
+def test_a_query_is_a_formula_its_text_its_vector_or_many(small: Index) -> None:
+    phi = FORMULAE[17]
+    (vector,) = KERNEL.signatures([phi])
+    first = small.search(phi, 3)
+    assert first[0].id == 18
+    assert first[0].similarity == pytest.approx(1, abs=1e-4)
+    assert small.search(str(phi), 3) == first
+    assert small.search([phi], 3) == [first]
+    assert ids(small.search(vector, 3)) == ids(first)
+    assert ids(small.search(np.stack([vector, -vector]), 3)[0]) == ids(first)
+    assert small.search(5 * vector, 3) == small.search(vector, 3)
+
+
+def test_a_model_is_searched_by_inner_products() -> None:
+    model = Model()
+    index = Index.build(FORMULAE, vectors=model)
+    products = model.embed(QUERIES) @ model.embed(FORMULAE).T
+    for row, hits in zip(products, index.search(QUERIES, 5), strict=True):
+        assert np.allclose([hit.similarity for hit in hits], np.sort(row)[::-1][:5], atol=1e-3)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_filters(large: bool, request: pytest.FixtureRequest) -> None:
+    if large:
+        request.getfixturevalue("many_lists")
+    tags = [["even", "all"] if i % 2 == 0 else ["all"] for i in range(len(FORMULAE))]
+    index = Index.build(FORMULAE, vectors=KERNEL, tags=tags)
+    for names, depth, tagged in [
+        ({"x_1"}, None, ()), ({"x_2"}, 3, ()), ((), 2, {"even"}), ({"x_0", "x_1"}, None, {"all"}),
+    ]:  # fmt: skip
+        fitting = [
+            i + 1
+            for i, phi in enumerate(FORMULAE)
+            if set(names) <= set(phi.variables)
+            and (depth is None or phi.depth <= depth)
+            and set(tagged) <= set(tags[i])
+        ]
+        assert 0 < len(fitting) < len(FORMULAE)
+        asked = {"variables": names, "max_depth": depth, "tags": tagged}
+        assert sorted(ids(index.search(QUERIES[0], 1000, **asked))) == fitting
+        places = np.array(fitting) - 1
+        gram = KERNEL.gram(QUERIES, [FORMULAE[i] for i in places])
+        for row, hits in zip(gram, index.search(QUERIES, 5, **asked), strict=True):
+            assert set(ids(hits)) <= set(fitting)
+            assert hits[0].similarity == pytest.approx(row.max(), abs=1e-3)
+    assert index.search("x_0 > 0", variables="x_0", tags="odd") == []
+
+
+def test_the_kernel_orders_what_vectors_found(small: Index) -> None:
+    kernel = rv.StlKernel(n_signals=500, seed=3)
+    for phi in QUERIES[:3]:
+        hits = small.search(phi, 5, rerank=kernel)
+        found = small.search(phi, 50)
+        exact = kernel.similarity([hit.formula for hit in found], phi)
+        assert [hit.kernel for hit in hits] == pytest.approx(np.sort(exact)[::-1][:5])
+        assert [hit.standard_error for hit in hits] == pytest.approx(
+            kernel.standard_error([hit.formula for hit in hits], phi)
+        )
+        usual = small.search(phi, 5, rerank=True)
+        judge = rv.StlKernel(n_signals=10_000, seed=1)
+        assert [h.kernel for h in usual] == pytest.approx(
+            judge.similarity([h.formula for h in usual], phi)
+        )
+    with pytest.raises(RhovecError, match="needs a formula"):
+        small.search(np.ones(64), rerank=True)
+
+
+# -- changing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_add_and_delete(tmp_path: Path, large: bool, request: pytest.FixtureRequest) -> None:
+    if large:
+        request.getfixturevalue("many_lists")
+    path = tmp_path / "library"
+    with Index.build(FORMULAE, path, vectors=KERNEL) as index, Index.open(path) as other:
+        assert ids(other.search(FORMULAE[3], 1)) == [4]
+        new = index.add(QUERIES, tags="new")
+        assert new == list(range(401, 421))
+        assert index.add("x_0 > 0.5 and x_2 > 0.25") == 421
+        assert len(index) == len(other) == 421
+        for phi, number in zip(QUERIES, new, strict=True):
+            best = other.search(phi, 2)[0]
+            assert best.similarity == pytest.approx(1, abs=1e-4)
+            assert number in ids(other.search(phi, 5))
+        other.delete([402, 4])
+        index.delete(421)
+        assert len(index) == len(other) == 418
+        for library in (index, other):
+            assert {4, 402, 421}.isdisjoint(ids(library.search(FORMULAE[3], 1000)))
+            assert len(library.search(QUERIES[1], 1000)) == 418
+            assert ids(library.search(QUERIES[1], 400, tags="new")) == ids(
+                library.search(QUERIES[1], 20, tags="new")
+            )
+        with pytest.raises(RhovecError, match="no entry 402"):
+            index.delete([5, 402])
+        assert 5 in ids(index.search(FORMULAE[4], 1000))
+        assert index.add("x_0 > 7") == 422
+        index.delete(range(10, 390))
+        assert len(index.search(QUERIES[0], 1000)) == len(other.search(QUERIES[0], 1000)) == 39
+
+
+def test_add_is_all_or_nothing(small: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "CHUNK", 3)
+    for bad, error in (("true", FormulaError), ("x_0 >", ParseError), ("speed > 1", SignalError)):
+        with pytest.raises(error):
+            small.add([*FORMULAE[:7], bad])
+    with pytest.raises(RhovecError, match="more formulae than tags"):
+        small.add(FORMULAE[:7], tags=[["a"]] * 5)
+    assert len(small) == len(FORMULAE) == len(small.search(QUERIES[0], 1000))
+    assert small.add(FORMULAE[:7]) == list(range(401, 408))
+
+
+KILLED = """
+import sys, rhovec as rv
+from rhovec.search import Index
+with Index.open(sys.argv[1]) as index:
+    for i in range(10_000):
+        ids = index.add([f"x_0 > {i}", f"x_1 > {i}", f"x_2 > {i}"], tags=str(i))
+        print(*ids, flush=True)
+"""
+
+
+@pytest.mark.parametrize("confirmed", [1, 4, 9])
+def test_killed_during_add_it_keeps_what_was_confirmed(tmp_path: Path, confirmed: int) -> None:
+    path = tmp_path / "library"
+    Index.build(FORMULAE[:5], path, vectors=KERNEL).close()
+    environment = {**os.environ, "PYTHONPATH": str(Path(rv.__file__).parents[1])}
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, path], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in range(confirmed)]
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.read().splitlines(keepends=True)
+    assert process.returncode == -signal.SIGKILL
+    told = [int(i) for line in lines if line.endswith("\n") for i in line.split()]
+    assert len(told) >= 3 * confirmed
+    with Index.open(path) as index:
+        assert len(index) % 3 == 5 % 3  # no add is there in part
+        held = {hit.id: hit for hit in index.search("x_0 > 0", 100_000)}
+        assert set(told) <= set(held)
+        assert len(held) == len(index)
+        assert all(held[i].tags == (str((i - 6) // 3),) for i in told)
+        assert str(held[told[-1]].formula) == f"x_2 > {(told[-1] - 6) // 3}"
+        assert index.add("x_0 > 1") == max(held) + 1
+
+
+def test_readers_do_not_wait_and_writers_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "WAIT", 0.05)
+    monkeypatch.setattr(index_module, "CHUNK", 2)
+    path = tmp_path / "library"
+    seen = []
+    with Index.build(FORMULAE[:10], path, vectors=KERNEL) as index, Index.open(path) as other:
+
+        def formulae() -> Iterator[Formula]:
+            for i, phi in enumerate(FORMULAE[10:20]):
+                if i >= 4:  # the first two chunks are written, but not confirmed
+                    seen.append((len(other), len(other.search(phi, 100))))
+                    with pytest.raises(RhovecError, match="another program is writing"):
+                        other.add(phi)
+                yield phi
+
+        index.add(formulae())
+        assert seen == [(10, 10)] * 6
+        assert len(other) == len(other.search(FORMULAE[0], 100)) == 20
+        assert other.add(FORMULAE[0]) == 21
+
+
+# -- approximate -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("many_lists")
+def test_the_approximate_index_finds_what_a_scan_finds(tmp_path: Path, small: Index) -> None:
+    formulae = rv.random_formulae(3000, 5)
+    exact = Index.build(formulae[:1], vectors=KERNEL)
+    exact.add(formulae[1:])
+    expected = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index_module, "EXACT", 10**9)
+        expected = exact.search(QUERIES, 10)
+        assert exact._coarse is None
+    path = tmp_path / "library"
+    with Index.build(formulae, path, vectors=KERNEL) as index:
+        assert index._coarse is not None
+        assert len(index._coarse.centroids) == 54
+        assert len(index._coarse) == 3000
+        assert recall(index.search(QUERIES, 10), expected) >= 0.95
+        assert len(index.search(QUERIES[0], 3000)) == 3000
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["library", "library.coarse"]
+
+
+@pytest.mark.usefixtures("many_lists")
+def test_the_approximate_index_is_a_cache(tmp_path: Path) -> None:
+    path, cache = tmp_path / "library", tmp_path / "library.coarse"
+    with Index.build(FORMULAE, path, vectors=KERNEL) as index:
+        expected = index.search(QUERIES, 5)
+    good = cache.read_bytes()
+    Index.build(FORMULAE[::-1], tmp_path / "other", vectors=KERNEL).close()
+    foreign = (tmp_path / "other.coarse").read_bytes()
+    flipped = bytearray(good)
+    flipped[-1000] ^= 1
+    for content in (None, b"", b"no cache", good[:-100], good[:200], bytes(flipped), foreign):
+        if content is None:
+            cache.unlink()
+        else:
+            cache.write_bytes(content)
+        with Index.open(path) as index:
+            assert index.search(QUERIES, 5) == expected
+        assert cache.read_bytes() == good
+    assert len(list(tmp_path.iterdir())) == 4  # no temporary file is left
+
+    with Index.open(path) as index:
+        index.add(QUERIES)  # 20 rows: fewer than a scan takes, so the cache stays as it is
+        assert [hits[0].similarity for hits in index.search(QUERIES, 1)] == pytest.approx(
+            [1] * 20, abs=1e-4
+        )
+        assert cache.read_bytes() == good
+        index.flush()
+        assert len(cache.read_bytes()) > len(good)
+        before = index._coarse
+        index.add(rv.random_formulae(600, 9))
+        index.search(QUERIES[0])
+        assert index._coarse is not None
+        assert len(index._coarse) == len(index) == 1020
+        assert len(index._coarse.centroids) > len(before.centroids)  # learned anew
+
+
+@pytest.mark.usefixtures("many_lists")
+def test_a_cache_that_lies_is_not_followed(tmp_path: Path) -> None:
+    """Its checksum is right, but lists lie outside of the rows."""
+    path = tmp_path / "library"
+    with Index.build(FORMULAE, path, vectors=KERNEL) as index:
+        expected, held = index.search(QUERIES, 5), index._coarse
+        assert held is not None
+        identity, last = index._rows.identity, index._rows.last()
+    for change in (
+        {"offsets": held.offsets + 10**6}, {"offsets": held.offsets[::-1].copy()},
+        {"offsets": held.offsets[:1]}, {"labels": held.labels[:5]},
+        {"directions": held.directions[:7]}, {"ids": held.ids.astype(np.float64)},
+    ):  # fmt: skip
+        replace(held, **change).save(tmp_path / "library.coarse", identity, last)
+        with Index.open(path) as index:
+            assert index.search(QUERIES, 5) == expected
+
+
+def test_coarse_products_bound_the_true_ones() -> None:
+    vectors = rv.StlKernel(n_signals=300).signatures(FORMULAE)
+    made = coarse.Coarse.learn(vectors, len(vectors))
+    points = coarse._projected(vectors, made.directions)
+    assert points.shape == (400, coarse.WIDTH)
+    assert np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-5)
+    gap = points @ points.T - vectors @ vectors.T
+    assert gap.min() > -1e-5
+    assert np.median(gap) < 0.01
+
+
+# -- duplicates ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_known_equivalents_are_one_group(large: bool, request: pytest.FixtureRequest) -> None:
+    if large:
+        request.getfixturevalue("many_lists")
+    families = [
+        ["always[0,5] x_0 > 0", "not eventually[0,5] x_0 <= 0",
+         "always[0,2] x_0 > 0 and always[2,5] x_0 > 0"],
+        ["x_0 > 0.3 until[2,9] x_1 > 0", "eventually[2,9] x_1 > 0 and x_0 > 0.3 until[2,inf] x_1 > 0"],
+        ["x_1 > 0 -> eventually[3,20] x_2 < -0.5", "not (x_1 > 0) or eventually[3,20] x_2 < -0.5"],
+    ]  # fmt: skip
+    single = ["eventually x_2 > 2", "always[10,30] x_1 < 0.5", "x_0 > 0 <-> x_1 > 0"]
+    others = [str(phi) for phi in FORMULAE[:60]] if large else []
+    formulae = [text for family in families for text in family] + single
+    index = Index.build([*formulae, *others], vectors=KERNEL)
+    groups = [set(ids(group)) for group in index.duplicates(0.999)]
+    begin = 1
+    for family in families:
+        assert set(range(begin, begin + len(family))) in groups
+        begin += len(family)
+    if not large:
+        assert len(groups) == len(families)
+    index.delete(2)
+    assert index.duplicates(0.999)[0][0].id == 1
+    assert ids(index.duplicates(0.999)[0]) == [1, 3]
+
+
+def test_groups_are_confirmed_and_complete() -> None:
+    kernel, threshold = rv.StlKernel(n_signals=400, seed=5), 0.9
+    gram = kernel.gram(FORMULAE)
+    groups = Index.build(FORMULAE, vectors=kernel).duplicates(threshold, kernel=kernel)
+    assert len(groups) > 5
+    grouped = [i for group in groups for i in ids(group)]
+    assert len(set(grouped)) == len(grouped)
+    for first, *others in groups:
+        assert first.kernel == 1
+        for hit in others:
+            assert hit.kernel == pytest.approx(gram[first.id - 1, hit.id - 1])
+            assert hit.kernel >= threshold
+    alone = np.setdiff1d(np.arange(400), np.array(grouped) - 1)
+    rest = gram[np.ix_(alone, alone)] - np.eye(len(alone))
+    assert rest.max() < threshold
+
+
+# -- what a library keeps --------------------------------------------------------------------------
+
+
+def test_saved_and_opened_it_answers_the_same(tmp_path: Path, small: Index) -> None:
+    path = tmp_path / "a library?#.rhovec"
+    small.delete([7, 9])
+    small.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    with Index.open(path) as index:
+        assert index.search(QUERIES, 5) == small.search(QUERIES, 5)
+        assert len(index) == 398
+        assert "398 formulae" in repr(index)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(RhovecError, match="is there already"):
+        small.save(path)
+
+
+@pytest.mark.parametrize("kind", [rv.StlKernel, rv.BooleanKernel, rv.IntegratedKernel])
+def test_trajectories_are_kept(tmp_path: Path, kind: type) -> None:
+    values = np.random.default_rng(0).normal(size=(40, 2, 12))
+    kernel = kind(rv.Trajectories(values, ["speed", "rpm"]), 30, seed=4)
+    texts = ["always speed < 1", "eventually rpm > 0.5", "speed - rpm > 0", "speed > 0"]
+    with Index.build(texts, tmp_path / "library", vectors=kernel) as index:
+        expected = index.search("always speed < 0.9", 4, rerank=True)
+    with Index.open(tmp_path / "library") as index:
+        assert index.search("always speed < 0.9", 4, rerank=True) == expected
+    assert expected[0].kernel == pytest.approx(
+        kernel.similarity("always speed < 0.9", expected[0].formula)
+    )
+    with Index.open(tmp_path / "library", vectors=kernel) as index:
+        assert index.add("rpm > 0") == 5
+    with pytest.raises(RhovecError, match="open it with those"):
+        Index.open(tmp_path / "library", vectors=replace(kernel, seed=5))
+
+
+def test_a_schema_is_kept(tmp_path: Path) -> None:
+    schema = Schema(
+        (SchemaChannel("speed", 60, 20), SchemaChannel("gear", 3, 1, discrete=True)), dt=0.5
+    )
+    texts = ["always[0,10] speed < 120", "gear == 2 -> speed < 50", "eventually[0,5] speed > 90"]
+    with Index.build(texts, tmp_path / "library", schema=schema) as index:
+        assert len(index.duplicates()) == 0
+    with Index.open(tmp_path / "library") as index:
+        (hit,) = index.search("not (gear == 2) or speed < 50", 1, rerank=True)
+        assert hit.id == 2
+        assert hit.kernel == pytest.approx(1)
+        assert hit.formula == schema.parse(texts[1])
+        assert hit.formula.variables == ("gear", "speed")
+        assert ids(index.search("always[0,10] speed < 119", variables="speed"))[0] == 1
+
+
+def test_other_vectors_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "signatures"
+    Index.build(FORMULAE[:9], path, vectors=KERNEL).close()
+    for other in (replace(KERNEL, seed=1), replace(KERNEL, sigma2=0.3), Model()):
+        with pytest.raises(RhovecError, match=r"holds vectors of signatures .* open it with those"):
+            Index.open(path, vectors=other)
+    Index.open(path, vectors=replace(KERNEL)).close()
+    path = tmp_path / "model"
+    Index.build(FORMULAE[:9], path, vectors=Model()).close()
+    for other in (Model("2"), KERNEL):
+        with pytest.raises(RhovecError, match="holds vectors of a model 1, not of"):
+            Index.open(path, vectors=other)
+    with Index.open(path) as index:
+        assert len(index.search(np.ones(64), 3)) == 3
+        with pytest.raises(RhovecError, match="vectors=, that model"):
+            index.search("x_0 > 0")
+        with pytest.raises(RhovecError, match="vectors=, that model"):
+            index.add("x_0 > 0")
+    with Index.open(path, vectors=Model()) as index:
+        assert index.search(FORMULAE[2], 1)[0].id == 3
+        assert index.search(FORMULAE[2], 1, rerank=True)[0].kernel == pytest.approx(1)
+    with (
+        Index.open(path, vectors=Model("1", 32)) as index,
+        pytest.raises(RhovecError, match="64 numbers, not of 32"),
+    ):
+        index.add("x_0 > 0")
+
+
+# -- mistakes and strangers ------------------------------------------------------------------------
+
+
+def test_mistakes_are_named(small: Index, tmp_path: Path) -> None:
+    for query, words in (
+        (np.ones(3), r"64 numbers; the query has shape \(3,\)"),
+        (np.ones((1, 2, 64)), "query has shape"),
+        (np.zeros(64), "finite and not zero"),
+        (np.full(64, np.nan), "finite and not zero"),
+        ([], "list is empty"),
+        ([3], "not a formula"),
+    ):
+        with pytest.raises(RhovecError, match=words):
+            small.search(query)
+    with pytest.raises(RhovecError, match="k must be 1"):
+        small.search("x_0 > 0", 0)
+    with pytest.raises(RhovecError, match="threshold must be"):
+        small.duplicates(1.5)
+    with pytest.raises(RhovecError, match="normalised=True"):
+        Index.build(FORMULAE, vectors=rv.StlKernel(normalised=False))
+    with pytest.raises(RhovecError, match="list is empty"):
+        Index.build([], tmp_path / "library")
+    broken = Model()
+    for vectors, words in ((np.ones((1, 64)), "norms 8.0"), (np.ones(64) / 8, "a row for each")):
+        broken.embed = lambda formulae, vectors=vectors: vectors
+        with pytest.raises(RhovecError, match=words):
+            Index.build(["x_0 > 0"], tmp_path / "library", vectors=broken)
+    with pytest.raises(FormulaError, match="constant"):
+        Index.build([*FORMULAE[:9], "true"], tmp_path / "library", vectors=KERNEL)
+    with pytest.raises(RhovecError, match="cannot be written"):
+        Index.build(FORMULAE[:9], tmp_path / "nowhere" / "library", vectors=KERNEL)
+    assert list(tmp_path.iterdir()) == []
+    small.close()
+    with pytest.raises(RhovecError, match="was closed"):
+        small.search("x_0 > 0")
+
+
+def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(RhovecError, match="there is no library"):
+        Index.open(path)
+    with pytest.raises(RhovecError, match="cannot be read: Is a directory"):
+        Index.open(tmp_path)
+    for content in (b"", b"x_0 > 0\n", bytes(range(256)) * 20, b"SQLite format 3\0" + bytes(5000)):
+        path.write_bytes(content)
+        with pytest.raises(RhovecError, match=r"no rhovec library|damaged"):
+            Index.open(path)
+        assert path.read_bytes() == content
+    path.unlink()
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
+    database.close()
+    with pytest.raises(RhovecError, match="no rhovec library of version"):
+        Index.open(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON rows BEGIN DELETE FROM rows; END", "no rhovec library"),
+        ("CREATE VIEW w AS SELECT load_extension('x')", "no rhovec library"),
+        ("PRAGMA user_version=2", "no rhovec library of version 1"),
+        ("DELETE FROM facts", "facts make no sense"),
+        ("UPDATE facts SET value = 'many' WHERE name = 'dimension'", "facts make no sense"),
+        ("UPDATE facts SET value = 'no' WHERE name = 'deleted'", "facts make no sense"),
+        ("UPDATE sqlite_sequence SET seq = 1000000000000", "facts make no sense"),
+        ("UPDATE facts SET value = '{}' WHERE name = 'recipe'", "open it|make no sense|vectors="),
+        (
+            "UPDATE vectors SET vector = zeroblob(128) WHERE id = 3",
+            "an entry from 1 to 9 is damaged",
+        ),
+        ("UPDATE vectors SET vector = x'00' WHERE id = 3", "damaged"),
+        ("UPDATE vectors SET vector = 'text' WHERE id = 3", "damaged"),
+        ("UPDATE rows SET formula = 'x_0 >' WHERE id = 3", "entry 3 is damaged"),
+        ("UPDATE rows SET formula = NULL WHERE id = 3", "entry 3 is damaged"),
+        ("UPDATE rows SET depth = 'deep' WHERE id = 3", "damaged"),
+        ("UPDATE labels SET tags = '['", "damaged"),
+    ],
+)
+def test_a_tampered_library_is_refused(tmp_path: Path, statement: str, words: str) -> None:
+    path = tmp_path / "library"
+    Index.build(FORMULAE[:9], path, vectors=KERNEL).close()
+    database = sqlite3.connect(path)
+    database.execute(statement)
+    database.commit()
+    database.close()
+    with pytest.raises(RhovecError, match=words), Index.open(path) as index:
+        index.search("x_0 > 0")
+
+
+class Bomb:
+    def __reduce__(self) -> tuple:
+        return (print, ("executed",))
+
+
+def test_a_strangers_library_executes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path = tmp_path / "library"
+    kernel = rv.StlKernel(rv.Trajectories(np.random.default_rng(0).normal(size=(9, 1, 5))))
+    Index.build(["x_0 > 0"], path, vectors=kernel).close()
+    stream = io.BytesIO()
+    np.save(stream, np.array([Bomb()], object), allow_pickle=True)
+    database = sqlite3.connect(path)
+    database.execute("UPDATE facts SET value = ? WHERE name = 'signals'", (stream.getvalue(),))
+    database.commit()
+    database.close()
+    with pytest.raises(RhovecError, match="make no sense"):
+        Index.open(path)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_read_only_library_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "library"
+    Index.build(FORMULAE[:9], path, vectors=KERNEL).close()
+    monkeypatch.setattr(os, "access", lambda *_: False)  # what a file of someone else's says
+    with Index.open(path) as index:
+        assert ids(index.search(FORMULAE[3], 1)) == [4]
+        with pytest.raises(RhovecError, match="read-only"):
+            index.add("x_0 > 0")
+    assert [p.name for p in tmp_path.iterdir()] == ["library"]
+
+
+def test_the_fingerprint_tells_signatures_apart() -> None:
+    values = np.random.default_rng(0).normal(size=(9, 2, 5))
+    kernels = [
+        KERNEL, replace(KERNEL, n_signals=65), replace(KERNEL, seed=1), replace(KERNEL, sigma2=0.1),
+        rv.BooleanKernel(n_signals=64), rv.StlKernel(rv.BaseMeasure(points=50), 64),
+        rv.StlKernel(rv.Trajectories(values)), rv.StlKernel(rv.Trajectories(values + 1)),
+        rv.StlKernel(rv.Trajectories(values, ["a", "b"])),
+    ]  # fmt: skip
+    prints = [Signatures(kernel).fingerprint for kernel in kernels]
+    assert len(set(prints)) == len(kernels)
+    for kernel, expected in zip(kernels, prints, strict=True):
+        again = Signatures.from_recipe(*Signatures(kernel).recipe())
+        assert again.fingerprint == expected
