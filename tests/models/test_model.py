@@ -216,3 +216,9 @@ def test_the_first_embedding_loads_nothing_heavy(folder: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert not set(run.stdout.split()) & {"torch", "numba", "llvmlite", "typer", "rich", "scipy"}
+
+
+@pytest.mark.gpu
+def test_the_gpu_gives_the_same_vectors() -> None:
+    formulae = rv.random_formulae(300, seed=4)
+    assert np.abs(rv.load(device="cuda").embed(formulae) - rv.load().embed(formulae)).max() < 1e-4

@@ -287,3 +287,17 @@ def test_a_stack_of_matrices_is_updated_like_single_ones() -> None:
     assert torch.allclose(stack, torch.stack(single))
     step = (stack - start * (1 - 0.1 * 0.05)).detach()
     assert step.square().mean().sqrt() == pytest.approx(0.2 * 0.1, rel=0.3)
+
+
+@pytest.mark.gpu
+def test_a_recorded_step_is_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(TINY, steps=20, validate=20, device="cuda")
+    train(config, tmp_path / "recorded")
+    monkeypatch.setattr(distill.Recorded, "WARM_UP", 10**9)
+    train(config, tmp_path / "plain")
+    one, other = (
+        [line["loss"] for line in records.read_log(tmp_path / name)]
+        for name in ("recorded", "plain")
+    )
+    assert len(one) == 20
+    assert one == pytest.approx(other, rel=0.02)
