@@ -16,6 +16,7 @@ from rhovec.errors import RhovecError
 from rhovec.models import store
 
 from .tiny import FACTS, save_tiny, tiny
+from .tiny_decoder import save_tiny_decoder, tiny_decoder
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
     save_tiny(tmp_path)
     before = store.read(tmp_path)[0]
     written: list[str] = []
-    write = store._write
+    write = store.write_file
 
     def interrupted(path: Path, data: bytes) -> None:
         if len(written) == files:
@@ -171,7 +172,7 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
         write(path, data)
         written.append(path.name)
 
-    monkeypatch.setattr(store, "_write", interrupted)
+    monkeypatch.setattr(store, "write_file", interrupted)
     config, tensors = tiny()
     tensors["head.norm.bias"] += 1
     with pytest.raises(KeyboardInterrupt):
@@ -181,3 +182,71 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
     else:
         with pytest.raises(RhovecError, match="SHA-256 differs"):
             store.read(tmp_path)
+
+
+def test_a_decoder_comes_back_beside_the_encoder(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    encoder = store.read(tmp_path)
+    assert store.read_decoder(tmp_path) is None
+    facts = {"training": {"steps": 7}, "evaluation": [{"measure": "cosine", "value": 0.5}]}
+    config, tensors = tiny_decoder()
+    for _ in range(2):  # a second time over the first
+        store.save_decoder(tmp_path, config.to_dict(), tensors, facts)
+    found = store.read_decoder(tmp_path)
+    assert found is not None
+    assert found[0] == config
+    assert set(found[1]) == set(tensors)
+    for name, array in found[1].items():
+        assert array.dtype == np.float32
+        assert (array == tensors[name].astype(np.float16 if array.ndim > 1 else np.float32)).all()
+    read, back = store.read(tmp_path)
+    assert read["decoder"] == {"config": config.to_dict(), **facts}
+    assert {name: read[name] for name in FACTS} == {name: encoder[0][name] for name in FACTS}
+    assert all((back[name] == array).all() for name, array in encoder[1].items())
+    card = (tmp_path / store.CARD).read_text()
+    for text in ("## Decoder", "| steps | 7 |", "| cosine | 0.5 |", *read["sha256"].values()):
+        assert text in card
+    save_tiny(tmp_path)  # another encoder, so no decoder
+    assert store.read_decoder(tmp_path) is None
+
+
+DECODER_DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (cut(store.DECODER, 0.9), "decoder.safetensors is not the file that was saved"),
+    (lambda f: (f / store.DECODER).unlink(), "decoder.safetensors: cannot be read"),
+    (altered(lambda c: c.pop("decoder")), "encoder.safetensors and nothing else"),
+    (altered(lambda c: c["sha256"].pop(store.DECODER)), "and decoder.safetensors and nothing"),
+    (altered(lambda c: c.update(decoder=3)), "config of the decoder is missing"),
+    (altered(lambda c: c["decoder"].update(training=3)), "training of the decoder is missing"),
+    (altered(lambda c: c["decoder"]["config"].update(dimension=25)), "of 25 numbers"),
+    (altered(lambda c: c["decoder"]["config"].update(heads=5)), "multiple of heads"),
+    (altered(lambda c: c["decoder"]["config"].update(prefix=-1)), "decoder's prefix must be"),
+    (altered(lambda c: c["decoder"]["config"].update(speed=1)), "the decoder has no speed"),
+    (altered(lambda c: c["decoder"]["config"].update(length=99)), "must have shape"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DECODER_DAMAGES)
+def test_a_decoder_that_is_not_whole_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    save_tiny_decoder(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(RhovecError, match=message):
+        store.read_decoder(tmp_path)
+
+
+def test_what_cannot_be_a_decoder_is_not_saved(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    before = (tmp_path / store.CONFIG).read_bytes()
+    config, tensors = tiny_decoder()
+    for shape, weights, facts, message in (
+        ({**config.to_dict(), "dimension": 32}, tensors, {}, "of 32 numbers"),
+        ({**config.to_dict(), "layers": 3}, tensors, {}, "lacks the tensor blocks.2"),
+        (config.to_dict(), {**tensors, "norm.bias": np.full(32, np.nan)}, {}, "finite"),
+        (config.to_dict(), tensors, {"teacher": {}}, "a decoder has no teacher"),
+    ):
+        with pytest.raises(RhovecError, match=message):
+            store.save_decoder(tmp_path, shape, weights, facts)
+    assert (tmp_path / store.CONFIG).read_bytes() == before
+    with pytest.raises(RhovecError, match="is no folder"):
+        store.save_decoder(tmp_path / "none", config.to_dict(), tensors, {})

@@ -2,6 +2,7 @@
 
     config.json          all that is known of the model, and the SHA-256 of its weights
     encoder.safetensors  the weights: matrices in float16, vectors in float32
+    decoder.safetensors  likewise, of the decoder that reads this encoder's vectors, if there is one
     README.md            the model card, written from config.json
 
 Nothing in it is code or pickle. Files are written aside, flushed and renamed, config.json last, and
@@ -13,20 +14,23 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import RhovecError
 from ..files import write_file
 from .config import EncoderConfig
+from .decoder_config import DecoderConfig
 
 FORMAT = 1
-MOST = 65_536  # of any number that describes an encoder
-CONFIG, WEIGHTS, CARD = "config.json", "encoder.safetensors", "README.md"
+MOST = 65_536  # of any number that describes an encoder or a decoder
+CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
+CARD = "README.md"
 FACTS: dict[str, type] = {
     "teacher": dict,  # of the kernel: "measure", the fields of BaseMeasure, and "sigma2"
     "corpus": dict,
@@ -35,6 +39,8 @@ FACTS: dict[str, type] = {
     "range": dict,  # kind of RANGE -> {"largest": number, "error": mean error beyond it or None}
 }
 RANGE = ("threshold", "left bound", "right bound", "nodes", "depth")
+DECODER_FACTS: dict[str, type] = {"training": dict, "evaluation": list}
+Config = TypeVar("Config", EncoderConfig, DecoderConfig)
 
 
 def save(
@@ -43,63 +49,61 @@ def save(
     tensors: Mapping[str, np.ndarray],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a model. encoder_config: the fields of EncoderConfig; facts: what `FACTS` names."""
-    from safetensors.numpy import save as to_bytes
+    """Write a model. encoder_config: the fields of EncoderConfig; facts: what `FACTS` names.
 
-    unknown = sorted(set(facts) - set(FACTS))
-    if unknown:
-        raise RhovecError(f"a model has no {unknown[0]}; its facts are {', '.join(FACTS)}")
+    A decoder that the folder had is no longer part of the model: it read another encoder's vectors.
+    """
+    _check_names(facts, FACTS, "a model")
     config: dict[str, Any] = {"format": FORMAT, "encoder": dict(encoder_config)}
     config |= {name: facts.get(name, kind()) for name, kind in FACTS.items()}
     _check_facts(config, "the model")
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
-        stored = {
-            name: np.ascontiguousarray(array, np.float16 if array.ndim > 1 else np.float32)
-            for name, array in tensors.items()
-        }
-    _check_tensors(stored, _encoder_config(config, "the model"), "the model")
-    data = to_bytes(stored)
+    encoder = _config(EncoderConfig, config["encoder"], "encoder", "the model")
+    data = _to_bytes(tensors, encoder.shapes(), "the model")
     config["sha256"] = {WEIGHTS: hashlib.sha256(data).hexdigest()}
-    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    folder = Path(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in (
-            (WEIGHTS, data), (CARD, model_card(config, data).encode()), (CONFIG, text.encode()),
-        ):  # fmt: skip
-            write_file(folder / name, content)
-    except OSError as error:
-        raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
+    _write(Path(folder), WEIGHTS, data, config)
+
+
+def save_decoder(
+    folder: str | Path,
+    decoder_config: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    facts: Mapping[str, Any],
+) -> None:
+    """Add a decoder to the model in a folder, or put it in the place of the one there.
+
+    decoder_config: the fields of DecoderConfig; facts: what `DECODER_FACTS` names.
+    """
+    _check_names(facts, DECODER_FACTS, "a decoder")
+    config, _ = read(folder)
+    config["decoder"] = {"config": dict(decoder_config)}
+    config["decoder"] |= {name: facts.get(name, kind()) for name, kind in DECODER_FACTS.items()}
+    decoder = _decoder_config(config, "the decoder")
+    data = _to_bytes(tensors, decoder.shapes(), "the decoder")
+    config["sha256"][DECODER] = hashlib.sha256(data).hexdigest()
+    _write(Path(folder), DECODER, data, config)
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """(the config, the tensors in float32) of a model that is whole."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as from_bytes
-
+    """(the config, the encoder's tensors in float32) of a model that is whole."""
     folder = Path(folder)
     config = _read_config(folder)
-    encoder = _encoder_config(config, str(folder))
-    data = _read_file(folder / WEIGHTS)
-    if hashlib.sha256(data).hexdigest() != config["sha256"][WEIGHTS]:
-        raise RhovecError(
-            f"{folder / WEIGHTS} is not the file that was saved, its SHA-256 differs; "
-            "get the model again"
-        )
-    try:
-        stored = from_bytes(data)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RhovecError(
-            f"{folder / WEIGHTS} is no safetensors file of numbers: {error}"
-        ) from None
-    _check_tensors(stored, encoder, str(folder / WEIGHTS))
-    return config, {name: array.astype(np.float32) for name, array in stored.items()}
+    encoder = _config(EncoderConfig, config["encoder"], "encoder", str(folder))
+    return config, _read_weights(folder / WEIGHTS, config, encoder.shapes())
 
 
-def model_card(config: Mapping[str, Any], data: bytes) -> str:
+def read_decoder(folder: str | Path) -> tuple[DecoderConfig, dict[str, np.ndarray]] | None:
+    """(what the decoder is, its tensors in float32); None if the model has no decoder."""
+    folder = Path(folder)
+    config = _read_config(folder)
+    if "decoder" not in config:
+        return None
+    decoder = _decoder_config(config, str(folder / CONFIG))
+    return decoder, _read_weights(folder / DECODER, config, decoder.shapes())
+
+
+def model_card(config: Mapping[str, Any]) -> str:
     """README.md, with the front matter that the hub reads."""
     encoder = EncoderConfig(**config["encoder"])
-    count = sum(int(np.prod(shape)) for shape in encoder.shapes().values())
     lines = [
         "---", "library_name: rhovec", "license: mit", "tags:", "- signal-temporal-logic",
         "- embeddings", "---", "", "# An encoder of Signal Temporal Logic formulae", "",
@@ -108,21 +112,38 @@ def model_card(config: Mapping[str, Any], data: bytes) -> str:
         "model.embed([\"always[0,10] x_0 >= 0.3\", \"eventually x_1 < 2\"])"
         f"  # (2, {encoder.dimension})",
         "```", "",
-        f"{count / 1e6:.1f} million parameters, {len(data) / 1e6:.1f} MB, SHA-256 "
-        f"`{config['sha256'][WEIGHTS]}`.",
+        _size(encoder, config["sha256"][WEIGHTS]),
     ]  # fmt: skip
     for name in ("encoder", "teacher", "corpus", "training"):
         if config[name]:
             lines += ["", f"## {name.capitalize()}", "", *_table(("", ""), config[name].items())]
     if config["evaluation"]:
-        columns = list(dict.fromkeys(key for row in config["evaluation"] for key in row))
-        rows = [[row.get(key, "") for key in columns] for row in config["evaluation"]]
-        lines += ["", "## Evaluation", "", *_table(columns, rows)]
+        lines += ["", "## Evaluation", "", *_rows(config["evaluation"])]
     if config["range"]:
         rows = [[k, v.get("largest"), v.get("error")] for k, v in config["range"].items()]
         lines += ["", "## What it was trained on, and the mean error beyond", ""]
         lines += _table(("", "largest", "mean error beyond"), rows)
+    if "decoder" in config:
+        facts = config["decoder"]
+        size = _size(DecoderConfig(**facts["config"]), config["sha256"][DECODER])
+        about = {**facts["config"], **facts["training"]}
+        lines += ["", "## Decoder", "", size, "", *_table(("", ""), about.items())]
+        if facts["evaluation"]:
+            lines += ["", *_rows(facts["evaluation"])]
     return "\n".join([*lines, ""])
+
+
+def _size(config: EncoderConfig | DecoderConfig, digest: str) -> str:
+    shapes = config.shapes().values()
+    count = sum(math.prod(shape) for shape in shapes)
+    stored = sum(math.prod(shape) * (2 if len(shape) > 1 else 4) for shape in shapes)
+    return f"{count / 1e6:.1f} million parameters, {stored / 1e6:.1f} MB, SHA-256 `{digest}`."
+
+
+def _rows(rows: list[dict[str, Any]]) -> list[str]:
+    """A table of rows that need not have the same columns."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    return _table(columns, [[row.get(key, "") for key in columns] for row in rows])
 
 
 def _table(head: Any, rows: Any) -> list[str]:
@@ -150,8 +171,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
             "install a rhovec that fits"
         )
     _check_facts(config, str(path))
-    if not isinstance(config.get("sha256"), dict) or list(config["sha256"]) != [WEIGHTS]:
-        raise RhovecError(f"{path}: sha256 must name {WEIGHTS} and nothing else")
+    files = [WEIGHTS, DECODER] if "decoder" in config else [WEIGHTS]
+    if not isinstance(config.get("sha256"), dict) or list(config["sha256"]) != files:
+        raise RhovecError(f"{path}: sha256 must name {' and '.join(files)} and nothing else")
     return config
 
 
@@ -168,24 +190,44 @@ def _check_facts(config: Mapping[str, Any], where: str) -> None:
             raise RhovecError(f"{where}: the error of {name} must be a number or null")
 
 
-def _encoder_config(config: Mapping[str, Any], where: str) -> EncoderConfig:
-    given = config["encoder"]
-    for field in fields(EncoderConfig):
+def _check_names(facts: Mapping[str, Any], known: Mapping[str, type], what: str) -> None:
+    for name in sorted(set(facts) - set(known)):
+        raise RhovecError(f"{what} has no {name}; its facts are {', '.join(known)}")
+
+
+def _config(kind: type[Config], given: Mapping[str, Any], what: str, where: str) -> Config:
+    """An EncoderConfig or a DecoderConfig from its fields."""
+    for field in fields(kind):
         value = given.get(field.name)
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST
         if not (isinstance(value, str) if field.type == "str" else whole):
             raise RhovecError(
-                f"{where}: the encoder's {field.name} must be a "
+                f"{where}: the {what}'s {field.name} must be a "
                 f"{'word' if field.type == 'str' else f'whole number from 1 to {MOST}'}, not {value!r}"
             )
-    unknown = sorted(set(given) - {field.name for field in fields(EncoderConfig)})
+    unknown = sorted(set(given) - {field.name for field in fields(kind)})
     if unknown:
-        raise RhovecError(f"{where}: an encoder has no {unknown[0]}")
-    return EncoderConfig(**given)
+        raise RhovecError(f"{where}: the {what} has no {unknown[0]}")
+    return kind(**given)
 
 
-def _check_tensors(tensors: Mapping[str, np.ndarray], encoder: EncoderConfig, where: str) -> None:
-    shapes = encoder.shapes()
+def _decoder_config(config: Mapping[str, Any], where: str) -> DecoderConfig:
+    given = config["decoder"]
+    for name, kind in {"config": dict, **DECODER_FACTS}.items():
+        if not isinstance(given, dict) or not isinstance(given.get(name), kind):
+            raise RhovecError(f"{where}: {name} of the decoder is missing or no {kind.__name__}")
+    decoder = _config(DecoderConfig, given["config"], "decoder", where)
+    if decoder.dimension != config["encoder"]["dimension"]:
+        raise RhovecError(
+            f"{where}: the decoder reads vectors of {decoder.dimension} numbers, and the encoder "
+            f"makes {config['encoder']['dimension']}"
+        )
+    return decoder
+
+
+def _check_tensors(
+    tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
+) -> None:
     for name in sorted(set(shapes) ^ set(tensors)):
         what = "lacks" if name in shapes else "has, against its config,"
         raise RhovecError(f"{where} {what} the tensor {name}")
@@ -195,6 +237,53 @@ def _check_tensors(tensors: Mapping[str, np.ndarray], encoder: EncoderConfig, wh
             raise RhovecError(f"{where}: {name} must have shape {shape}, not {array.shape}")
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise RhovecError(f"{where}: {name} must hold finite numbers, in float16 if a matrix")
+
+
+def _to_bytes(
+    tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
+) -> bytes:
+    """A safetensors file: matrices in float16, vectors in float32."""
+    from safetensors.numpy import save as to_bytes
+
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+        stored = {
+            name: np.ascontiguousarray(array, np.float16 if array.ndim > 1 else np.float32)
+            for name, array in tensors.items()
+        }
+    _check_tensors(stored, shapes, where)
+    return to_bytes(stored)
+
+
+def _read_weights(
+    path: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> dict[str, np.ndarray]:
+    """The tensors of a file whose hash the config knows, in float32."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    data = _read_file(path)
+    if hashlib.sha256(data).hexdigest() != config["sha256"][path.name]:
+        raise RhovecError(
+            f"{path} is not the file that was saved, its SHA-256 differs; get the model again"
+        )
+    try:
+        stored = from_bytes(data)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RhovecError(f"{path} is no safetensors file of numbers: {error}") from None
+    _check_tensors(stored, shapes, str(path))
+    return {name: array.astype(np.float32) for name, array in stored.items()}
+
+
+def _write(folder: Path, name: str, data: bytes, config: dict[str, Any]) -> None:
+    """The weights, the card, and the config last."""
+    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    files = ((name, data), (CARD, model_card(config).encode()), (CONFIG, text.encode()))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, content in files:
+            write_file(folder / file, content)
+    except OSError as error:
+        raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 
 
 def _read_file(path: Path) -> bytes:

@@ -1,8 +1,8 @@
 """`prefix`: a formula as a short sequence for a decoder to write, operators before their operands.
 
-`always[3,inf] x_1 >= -0.25` is BEGIN, always, left 3, right inf, `>= x_1`, whole -0, decimals 25, decimals
-00, END. What a token may be is told by those before it, so that `Grammar` can keep every sequence, for
-many at once, to those that parse and stay within limits.
+`always[3,inf] x_1 >= -0.25` is BEGIN, always, left 3, right inf, `>= x_1`, -0, decimals 25, decimals 00,
+END. What a token may be is told by those before it, so that `Grammar` can keep sequences, many at once,
+to those that parse and stay within limits.
 
 Said is what robustness on traces of 100 points tells apart: > is >=, a left bound beyond 99 is 99, a
 right bound from 99 on is inf. Thresholds are rounded to four decimals and end at +-99.9999.
@@ -156,7 +156,8 @@ class Grammar:
 
     def allowed(self) -> np.ndarray:
         """(B, VOCABULARY) bool; a row is never empty."""
-        return _ALLOWED[self.state]
+        allowed: np.ndarray = _ALLOWED[self.state]
+        return allowed
 
     def advance(self, ids: np.ndarray) -> None:
         """Append the tokens ids (B,), which must be allowed."""
