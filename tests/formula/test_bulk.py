@@ -45,7 +45,8 @@ TEXTS = [
     "always", "not", "x_0 > 1 & & x_1 > 2", "x_0 > 1 && x_1 > 2 || x_2 < 1", "x_0 ≥ 1", "□ x_0 > 1",
     "always_ x_0 > 1", "alwaysx_0 > 1", "x_0 >\n 1", "x_0 > 1\nand x_1 > 2", "x_0 > 1 .5",
     "x_0 > 1.2.3", "x_0 >= = 1", "x_0 => 1", "x_0 > --1", "x_0 > +1", "x_0 > 1 != 2", "! = x_0",
-    "next x_0 > 1", "eventuallyeventually x_0 > 1", "x_0 > 1 unti x_1 > 2", "U x_0 > 1", "x_0 > .", "x_0 > -.5",
+    "next x_0 > 1", "eventuallyeventually x_0 > 1", "x_0 > 1 unti x_1 > 2", "U x_0 > 1",
+    "x_0 > .", "x_0 > -.5",
 ]  # fmt: skip
 
 
