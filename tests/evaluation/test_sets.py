@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,19 @@ from hypothesis import given, settings
 
 import rhovec as rv
 from rhovec.corpus import Recipe, draw_families, stream
+from rhovec.corpus.families import SPLITS, _split, find_families
+from rhovec.corpus.trees import COLUMNS, UNIT, append
 from rhovec.errors import RhovecError
-from rhovec.evaluation.sets import MAX_NODES, equivalent_of, held_out, read_formulae
+from rhovec.evaluation import sets
+from rhovec.evaluation.sets import (
+    MAX_NODES,
+    complete_seeds,
+    equivalent_of,
+    headline,
+    held_out,
+    is_complete,
+    read_formulae,
+)
 from rhovec.formula import Formula, simplify
 from rhovec.formula.strategies import formulae
 
@@ -22,6 +35,74 @@ def assert_equivalent(pairs: list[tuple[Formula, Formula]], channels: int = 3) -
     first, second = (list(side) for side in zip(*pairs, strict=True))
     assert all(a != b for a, b in pairs)
     assert np.array_equal(rv.robustness(first, signals), rv.robustness(second, signals))
+
+
+def shipped() -> list[Formula]:
+    return [
+        rv.parse(line)
+        for line in gzip.decompress(sets.HEADLINE.read_bytes()).decode().split("\n")[:-1]
+    ]
+
+
+def split_of(phi: Formula) -> str:
+    """The split of a family that has this seed, by whatever recipe it is drawn."""
+    rows = np.empty((phi.size, COLUMNS), np.int64)
+    n = 0
+    for op, lo, hi, channel, threshold in phi.rows():
+        number = -1 if channel is None else int(channel[0][0].removeprefix("x_"))
+        n = append(rows, n, op, lo, hi, number, round(threshold * UNIT))
+    return SPLITS[_split(rows, n)]
+
+
+def test_the_headline_set() -> None:
+    found = headline()
+    assert found.sha256 == sets.HEADLINE_SHA256
+    assert len(set(found.formulae)) == len(found.formulae) == 3000
+    assert Counter(phi.depth for phi in found.formulae) == dict.fromkeys(range(1, 7), 500)
+    assert {name for phi in found.formulae for name in phi.variables} == {"x_0", "x_1", "x_2"}
+    assert all(map(is_complete, found.formulae))
+    assert not found.has_families
+    assert len(found.equivalent) > 2900
+    assert_equivalent(found.equivalent[::10])
+
+
+def test_no_headline_formula_is_a_seed_of_the_training_split() -> None:
+    assert {split_of(phi) for phi in shipped()} == {"test"}
+    for full_depth in (False, True):
+        recipe = Recipe(family_size=1, full_depth=full_depth, shares=(1.0, 0.0, 0.0, 0.0))
+        trained = draw_families(recipe, find_families(recipe, 0, 3000, "train")).programs.unpack()
+        assert {split_of(phi) for phi in trained} == {"train"}
+        assert not set(trained) & set(shipped())
+
+
+def test_the_headline_set_can_be_made_again(tmp_path: Path) -> None:
+    sets.write_headline(tmp_path / "again.gz")
+    again = gzip.decompress((tmp_path / "again.gz").read_bytes())
+    assert hashlib.sha256(again).hexdigest() == sets.HEADLINE_SHA256
+    assert complete_seeds(20) == shipped()[:20]  # a part is the beginning of the whole
+    assert [phi.depth for phi in shipped()[:8]] == [1, 2, 3, 4, 5, 6, 1, 2]
+
+
+def test_a_changed_headline_set_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"x_0 >= 1\n"))
+    monkeypatch.setattr(sets, "HEADLINE", tmp_path / "a.gz")
+    with pytest.raises(RhovecError, match="not the set that was shipped"):
+        headline()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x_0 >= 1", True),
+        ("not x_0 >= 1", True),
+        ("always (x_0 >= 1 and x_1 >= 1)", True),
+        ("x_0 >= 1 and not x_1 >= 1", False),
+        ("always (not x_0 >= 1 until x_1 >= 1)", False),
+        ("(not x_0 >= 1) or always x_1 >= 1", True),
+    ],
+)
+def test_complete_trees(text: str, expected: bool) -> None:
+    assert is_complete(rv.parse(text)) == expected
 
 
 def test_held_out_families() -> None:

@@ -193,7 +193,8 @@ def test_models_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             asked.append(name)
             if name != "someone/model":
                 raise OSError("404\nmany\nmore lines")
-            assert set(allow_patterns) == {"config.json", "encoder.safetensors", "README.md"}
+            files = {"config.json", "encoder.safetensors", "decoder.safetensors", "README.md"}
+            assert set(allow_patterns) == files
             return str(folder)
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)

@@ -1,5 +1,5 @@
-"""The command line: `rhovec parse | robustness | kernel | embed | similarity | compare | search |
-corpus | train | demo`.
+"""The command line: `rhovec parse | robustness | kernel | embed | similarity | decode | compare |
+search | corpus | train | evaluate | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one a line, so that
 commands pipe. A mistake of the user's is one line on stderr and exit code 2. Heavy libraries are
@@ -19,8 +19,10 @@ from typer.core import TyperGroup
 from ..errors import RhovecError
 from . import corpus, train
 from .compare import compare
+from .decode import decode
 from .demo import demo
 from .embed import embed, similarity
+from .evaluate import evaluate
 from .formulae import parse_command, robustness
 from .kernel import kernel
 from .search import search
@@ -90,8 +92,10 @@ app.command()(robustness)
 app.command()(kernel)
 app.command()(embed)
 app.command()(similarity)
+app.command()(decode)
 app.command()(compare)
 app.command()(search)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(train.app, name="train")
+app.command()(evaluate)
 app.command()(demo)

@@ -1,13 +1,20 @@
 """What is evaluated on: sets of formulae, each with pairs that are equivalent by construction.
 
-Held-out families of the corpus, or any file of formulae. An equivalent pair of a family is two of its
-members that are the seed or an exact rewrite of it; a formula of a file is paired with a rewrite of
-itself by the same rules. A set has a SHA-256: of the file, or of the canonical texts, one a line.
+The headline set, held-out families of the corpus, or any file of formulae. An equivalent pair of a
+family is two of its members that are the seed or an exact rewrite of it; a formula of a file is paired
+with a rewrite of itself by the same rules. A set has a SHA-256: of the file, or of the canonical texts,
+one a line.
+
+The headline set is shipped, so that it stays the same whatever becomes of the corpus. As the paper's it
+has 500 formulae of each depth 1 ... 6 whose branches all end at that depth. It was made by
+
+    python -c "from rhovec.evaluation.sets import write_headline; write_headline()"
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 from collections.abc import Iterator, Sequence
@@ -32,10 +39,18 @@ from ..corpus.rules import rewrite
 from ..corpus.trees import COLUMNS, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
 from ..errors import ParseError, RhovecError
 from ..formula import Formula, parse, simplify
-from ..formula.core import FALSE, LT, TRUE
+from ..formula.core import AND, FALSE, LT, NOT, TRUE
+from ..formula.sample import MAX_DEPTH
 
 Pair = tuple[Formula, Formula]
 
+HEADLINE = Path(__file__).parent / "data" / "formulae.txt.gz"
+HEADLINE_SHA256 = (
+    "7c25b1f4ae6789f00a858e89d00b85dc5b7a32cbc30f6765ae3eaedd74f56973"  # of the text in it
+)
+HEADLINE_FORMULAE = 3000
+SEEDS = Recipe(family_size=1, full_depth=True, shares=(1.0, 0.0, 0.0, 0.0))
+FAMILIES = 2000  # looked through at once for complete trees
 PAIR_MEMBERS = 4  # of a family, among which two different texts are all but certain
 MAX_NODES = Recipe().max_nodes  # of a rewritten formula
 MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, with 31 bits
@@ -57,6 +72,55 @@ class FormulaSet:
     @property
     def has_families(self) -> bool:
         return len(np.unique(self.groups)) < len(self.groups)
+
+
+def headline(seed: int = 0) -> FormulaSet:
+    """The shipped set. seed: of the rewrites that its formulae are paired with."""
+    data = gzip.decompress(HEADLINE.read_bytes())
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != HEADLINE_SHA256:
+        raise RhovecError(f"{HEADLINE.name} is not the set that was shipped; install rhovec again")
+    formulae = [parse(line) for line in data.decode().splitlines()]
+    return _singles("headline", digest, formulae, seed)
+
+
+def write_headline(path: str | Path = HEADLINE) -> None:
+    text = "".join(f"{phi}\n" for phi in complete_seeds(HEADLINE_FORMULAE))
+    Path(path).write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def complete_seeds(count: int, split: str = "test") -> list[Formula]:
+    """The first `count` of a fixed sequence of different seeds whose branches all end at one depth.
+
+    Depths take turns, 1 ... 6, so that any first part of it has as many of each.
+    """
+    waiting: list[list[Formula]] = [[] for _ in range(MAX_DEPTH)]
+    seen: set[str] = set()
+    each = -(-count // MAX_DEPTH)
+    start = 0
+    while min(map(len, waiting)) < each:
+        numbers = find_families(SEEDS, start, FAMILIES, split)
+        for phi in draw_families(SEEDS, numbers).programs.unpack():
+            if is_complete(phi) and str(phi) not in seen:
+                seen.add(str(phi))
+                waiting[phi.depth - 1].append(phi)
+        start = int(numbers[-1]) + 1
+    turns = zip(*(found[:each] for found in waiting), strict=True)
+    return [phi for turn in turns for phi in turn][:count]
+
+
+def is_complete(phi: Formula) -> bool:
+    """Whether all branches end at one depth."""
+    below: list[int] = []  # depths of complete subtrees
+    for op in phi.code[:, OP].tolist():
+        if op < NOT:
+            below.append(0)
+            continue
+        right = below.pop()
+        if op >= AND and below.pop() != right:
+            return False
+        below.append(right + 1)
+    return True
 
 
 def held_out(
@@ -103,11 +167,15 @@ def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
             ) from None
     if not formulae:
         raise RhovecError(f"{path}: there is no formula in it")
+    return _singles(path.name, hashlib.sha256(data).hexdigest(), formulae, seed)
+
+
+def _singles(name: str, digest: str, formulae: list[Formula], seed: int) -> FormulaSet:
+    """Formulae that are no families, each with a rewrite of itself."""
     rewritten = [(phi, equivalent_of(phi, seed, i)) for i, phi in enumerate(formulae)]
     pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
-    digest = hashlib.sha256(data).hexdigest()
     groups = np.arange(len(formulae))
-    return FormulaSet(path.name, digest, formulae, groups, pairs, _unsimplified(pairs))
+    return FormulaSet(name, digest, formulae, groups, pairs, _unsimplified(pairs))
 
 
 def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:

@@ -1,7 +1,8 @@
-"""The model a user holds: formulae in, unit vectors out.
+"""The model a user holds: formulae in, unit vectors out, and back.
 
     model = rv.load()                       # the shipped default; or a folder, or "owner/name"
     model.embed(["always x_0 >= 1", ...])   # (B, D)
+    model.decode(vectors)                   # for each of the rows (B, D) formulae, the best first
 
 Without a device the NumPy runtime computes, with one torch does ("cpu" or "cuda"), in float32 either
 way. A vector does not depend on its batch, and formulae that parse alike have one vector. What lies
@@ -14,19 +15,24 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import FormulaError, MissingDependencyError, RhovecError
 from ..formula.core import ALWAYS, EVENTUALLY, UNTIL, Formula
 from ..formula.fragment import in_fragment
-from ..formula.programs import Programs, as_formulae
+from ..formula.programs import FormulaLike, Programs, as_formulae
+from ..formula.schema import Schema
 from ..kernel import Formulae, Progress, StlKernel
 from ..signals import BaseMeasure
 from . import store
 from .config import EncoderConfig
+from .generate import Generator
+from .inverse import LARGEST as LARGEST_THRESHOLD
+from .inverse import Inverter
 from .runtime import Runtime, ranges
 
 DEFAULT = Path(__file__).parents[1] / "weights" / "default"
@@ -56,13 +62,27 @@ class Finding:
     error: float | None  # mean error of similarities measured there, if it was
 
 
+class Step(NamedTuple):
+    """A formula on the way between two others, and its similarity to both."""
+
+    share: float  # of the angle between the two, from 0 to 1
+    formula: Formula
+    first: float
+    second: float
+
+
 class Model:
     """Made by `load`."""
 
     def __init__(
-        self, config: dict[str, Any], tensors: Mapping[str, np.ndarray], device: str | None = None
+        self,
+        config: dict[str, Any],
+        tensors: Mapping[str, np.ndarray],
+        device: str | None = None,
+        folder: Path | None = None,
     ):
         self.config = config
+        self.folder = folder  # where its decoder is, which is read when first used
         self.encoder = EncoderConfig(**config["encoder"])
         self.device = device
         self._encode: Callable[[Programs], np.ndarray] = (
@@ -116,6 +136,102 @@ class Model:
         values = values[0] if single_a else values
         return values if values.ndim else float(values)
 
+    def decode(
+        self,
+        vectors: Any,
+        samples: int = 32,
+        refine: bool = True,
+        schema: Schema | None = None,
+        k: int = 5,
+    ) -> Any:
+        """At most k different formulae for a vector (D,), the best first; for rows (B, D) a list each.
+
+        The nearest by this model of what its decoder proposes: the likeliest formula and `samples`
+        others, all of them tuned and changed if `refine`. Vectors need no length of one. schema: answer
+        in its channels' names and units; bounds are in sampling steps, and in seconds as
+        `phi.to_text(dt=schema.dt)` prints them.
+        """
+        if k < 1:
+            raise RhovecError(f"k must be 1 or more, not {k}")
+        rows = self.unit_rows(vectors)
+        channels = None if schema is None else len(schema.channels)
+        found = self.inverter.decode(np.atleast_2d(rows), samples, refine, channels=channels)
+        answers = [[one.formula for one in group[:k]] for group in found]
+        if schema is not None:
+            answers = [[schema.lift(phi) for phi in group] for group in answers]
+        return answers[0] if rows.ndim == 1 else answers
+
+    def interpolate(self, first: FormulaLike, second: FormulaLike, steps: int = 7) -> list[Step]:
+        """The walk from one formula to another on the sphere: so many steps, both ends included.
+
+        The ends are the formulae themselves, what lies between them is decoded.
+        """
+        if steps < 2:
+            raise RhovecError(f"a walk has 2 steps or more, its ends, not {steps}")
+        ends, _ = as_formulae([first, second])
+        a, b = self.embed(ends).astype(np.float64)
+        angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
+        shares = np.linspace(0, 1, steps)
+        between = shares[1:-1, None]
+        # Where the two are all but one direction, or opposite, the straight line does.
+        straight = min(angle, np.pi - angle) < 1e-4
+        way = (1 - between, between) if straight else (
+            np.sin((1 - between) * angle), np.sin(between * angle)
+        )  # fmt: skip
+        formulae = [ends[0], ends[1]]
+        if steps > 2:
+            decoded = self.decode(way[0] * a + way[1] * b, k=1)
+            formulae[1:1] = [group[0] for group in decoded]
+        near = self.embed(formulae, warn=False) @ np.stack([a, b], axis=1)
+        return [
+            Step(share, phi, *values)
+            for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
+        ]
+
+    @cached_property
+    def inverter(self) -> Inverter:
+        """What `decode` asks; its answers come with their similarity to the request."""
+        stored = None if self.folder is None else store.read_decoder(self.folder)
+        if stored is None:
+            raise RhovecError(
+                "this model has no decoder; load one that has, or train it: rhovec train decoder"
+            )
+        return Inverter(
+            lambda formulae: self.embed(formulae, warn=False),
+            Generator(*stored),
+            self.encoder.channels,
+            self.largest_threshold,
+        )
+
+    @property
+    def largest_threshold(self) -> float:
+        """Of what is decoded; vectors of formulae with larger ones mean little."""
+        known = self.config["range"].get("threshold")
+        return LARGEST_THRESHOLD if known is None else min(known["largest"], LARGEST_THRESHOLD)
+
+    def unit_rows(self, vectors: Any) -> np.ndarray:
+        """Vectors (D,) or (B, D) that this model may have made, as float32 of length one."""
+        try:
+            rows = np.asarray(vectors, np.float64)
+        except (TypeError, ValueError):
+            raise RhovecError("vectors must be an array of numbers, (D,) or (B, D)") from None
+        if rows.ndim not in (1, 2) or not len(rows):
+            raise RhovecError(f"vectors must have shape (D,) or (B, D), not {rows.shape}")
+        if rows.shape[-1] != self.dimension:
+            raise RhovecError(
+                f"the vectors have {rows.shape[-1]} numbers each, and this model's have "
+                f"{self.dimension}; decode them with the model that made them"
+            )
+        largest = np.abs(rows).max(axis=-1, keepdims=True)
+        bad = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
+        if len(bad):
+            value = np.atleast_2d(rows)[bad[0]]
+            what = "is zero, so it has no direction" if not value.any() else "is not finite"
+            raise RhovecError(f"vector {bad[0]} {what}; leave it out")
+        rows = rows / largest  # squares of what is left neither overflow nor vanish
+        unit: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+        return unit.astype(np.float32)
+
     def outside(self, formulae: Formulae) -> list[Finding]:
         """What of the formulae lies outside of what the model was trained on."""
         return self._outside(list(map(in_fragment, as_formulae(formulae)[0])))
@@ -151,8 +267,9 @@ def load(path: str | Path | None = None, device: str | None = None) -> Model:
 
     device: None for NumPy; "cpu", "cuda" or "cuda:1" for torch.
     """
-    config, tensors = store.read(_folder(path))
-    return Model(config, tensors, device)
+    folder = _folder(path)
+    config, tensors = store.read(folder)
+    return Model(config, tensors, device, folder)
 
 
 def describe(findings: Sequence[Finding], count: int) -> str:
@@ -229,7 +346,7 @@ def _folder(path: str | Path | None) -> Path:
             f"there is no folder {path}; to get it from the Hugging Face hub: "
             "pip install huggingface_hub"
         ) from None
-    files = [store.CONFIG, store.WEIGHTS, store.CARD]
+    files = [store.CONFIG, store.WEIGHTS, store.DECODER, store.CARD]
     try:
         return Path(snapshot_download(str(path), allow_patterns=files))
     except (OSError, ValueError) as error:

@@ -1,0 +1,236 @@
+"""`rhovec decode`: formulae from a model's vectors, or from a formula, to say it more simply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from ..errors import RhovecError
+from .embed import Device, ModelPath, _warn
+from .kernel import progress_bar
+from .search import read_schema
+from .shared import FormulaFiles, JsonLines, Line, parse_formulae, read_formulae
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..formula import Formula, Schema
+    from ..models.inverse import Found
+    from ..models.model import Model
+
+SUFFIXES = (".npy", ".jsonl")
+MAX_TABLE = 50  # answers shown as a table on a terminal
+
+
+class Request(NamedTuple):
+    """What is to be decoded: vectors (B, D) with a name each, or the formulae that they are of."""
+
+    names: list[str | int]
+    vectors: np.ndarray
+    formulae: list[Formula] | None
+
+
+def decode(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="VECTORS|FORMULA",
+            help="A .npy file of vectors, a .jsonl file as `rhovec embed` writes it, or formulae. "
+            "Without any, and without -F, stdin is read: lines as of `rhovec embed`, or formulae.",
+            show_default=False,
+        ),
+    ] = None,
+    files: FormulaFiles = None,
+    model: ModelPath = None,
+    device: Device = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "-k",
+            help="Answers for each request, at most (default: 1, for a formula 5).",
+            show_default=False,
+        ),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(help="Candidates drawn for each vector beside the likeliest.")
+    ] = 32,
+    refine: Annotated[
+        bool, typer.Option(help="Tune numbers and try other operators, to come nearer.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Seed of the candidates.")] = 0,
+    schema: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A schema (JSON): read and answer in its names, units and seconds.",
+            show_default=False,
+        ),
+    ] = None,
+    check: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SIGNALS",
+            help="Of formulae: rank answers by the exact kernel on so many signals.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Formulae whose vectors are nearest to the given ones, the best first.
+
+    Given a formula, the answers are it, simplified, and ever smaller ones, each the nearest of its
+    size. A line is a formula; --json adds similarities.
+    """
+    from ..models.inverse import check as exact_check
+    from ..models.model import load
+
+    if k is not None and k < 1:
+        raise RhovecError(f"-k must be 1 or more, not {k}")
+    known = None if schema is None else read_schema(schema)
+    loaded = load(model, device)
+    request = _read(sources or [], files, loaded, known)
+    if check is not None and request.formulae is None:
+        raise RhovecError("--check compares with a formula; vectors have none")
+    with progress_bar("decoding") as progress:
+        found: list[Any] = loaded.inverter.decode(
+            request.vectors, samples, refine, seed,
+            channels=None if known is None else len(known.channels), progress=progress,
+        )  # fmt: skip
+    if request.formulae is not None:
+        found = _ladders(loaded, request.formulae, found)
+        if check is not None:
+            kernel = loaded.kernel(check)
+            groups = zip(request.formulae, found, strict=True)
+            found = [exact_check(kernel, phi, group) for phi, group in groups]
+    most = k or (1 if request.formulae is None else 5)
+    _write(request.names, [group[:most] for group in found], known, as_json)
+
+
+def _read(
+    sources: Sequence[str], files: Sequence[str] | None, model: Model, schema: Schema | None
+) -> Request:
+    import numpy as np
+
+    paths = [s for s in sources if s.lower().endswith(SUFFIXES)]
+    texts = [s for s in sources if s not in paths]
+    if paths and (texts or files):
+        raise RhovecError("give files of vectors or formulae, not both")
+    if paths:
+        parts = [_read_vectors(Path(path), model) for path in paths]
+        names = [name for part, _ in parts for name in part]
+        if len(parts) > 1:
+            names = list(range(len(names)))
+        return Request(names, np.concatenate([rows for _, rows in parts]), None)
+    lines = read_formulae(texts, files)
+    if lines[0].text.lstrip().startswith("{"):
+        return Request(*_json_vectors(lines, model), None)
+    if schema is None:
+        parsed = parse_formulae(lines)
+    else:
+        names_of = {name for c in schema.channels if c.discrete for name in c.variables}
+        read = parse_formulae(lines, ",".join(names_of), dt=schema.dt, tolerance=schema.tolerance)
+        parsed = [schema.lower(phi) for phi in read]
+    _warn(model, parsed)
+    vectors = model.embed(parsed, warn=False)
+    return Request([line.text.strip() for line in lines], vectors, parsed)
+
+
+def _read_vectors(path: Path, model: Model) -> tuple[list[str | int], np.ndarray]:
+    import numpy as np
+
+    if path.suffix.lower() == ".jsonl":
+        return _json_vectors(read_formulae(None, [str(path)]), model)
+    try:
+        array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        raise RhovecError(f"{path}: no .npy file of numbers") from None
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
+        raise RhovecError(f"{path}: no .npy file of numbers")
+    rows = _unit_rows(model, array, str(path))
+    return list(range(len(rows))), rows
+
+
+def _json_vectors(lines: Iterable[Line], model: Model) -> tuple[list[str | int], np.ndarray]:
+    import numpy as np
+
+    names: list[str | int] = []
+    rows = []
+    for text, place in lines:
+        try:
+            entry = json.loads(text)
+            name, vector = entry.get("formula", len(names)), entry["vector"]
+        except (ValueError, AttributeError, KeyError, TypeError):
+            raise RhovecError(f"{place}: no JSON object with a vector") from None
+        names.append(name)
+        rows.append(_unit_rows(model, vector, place)[0])
+    return names, np.stack(rows)
+
+
+def _unit_rows(model: Model, vectors: Any, place: str) -> np.ndarray:
+    import numpy as np
+
+    try:
+        return np.atleast_2d(model.unit_rows(vectors))
+    except RhovecError as error:
+        raise RhovecError(f"{place}: {error}") from None
+
+
+def _ladders(
+    model: Model, formulae: Sequence[Formula], found: Sequence[Sequence[Found]]
+) -> list[list[Found]]:
+    """For each formula it, simplified, then smaller ones."""
+    from ..models.inverse import Found, plain, simpler
+
+    out = []
+    for phi, group in zip(formulae, found, strict=True):
+        itself = plain(phi)
+        first = Found(itself, model.similarity(phi, itself, warn=False))
+        out.append([first, *simpler([one for one in group if one.formula.size < itself.size])])
+    return out
+
+
+def _write(
+    names: Sequence[str | int], found: Sequence[Sequence[Any]], schema: Schema | None, as_json: bool
+) -> None:
+    def text_of(phi: Formula) -> str:
+        return str(phi) if schema is None else schema.to_text(phi)
+
+    rows = [
+        (name, text_of(one.formula), one.formula.size, *one[1:])
+        for name, group in zip(names, found, strict=True)
+        for one in group
+    ]
+    columns = ("request", "formula", "nodes", "similarity", "kernel", "standard_error")
+    if as_json:
+        for row in rows:
+            print(json.dumps(dict(zip(columns, row, strict=False)), ensure_ascii=False))
+    elif sys.stdout.isatty() and len(rows) <= MAX_TABLE:
+        show(rows)
+    else:
+        for row in rows:
+            print(row[1])
+
+
+def show(rows: Sequence[tuple[Any, ...]]) -> None:
+    """The answers as a table for a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    exact = any(len(row) > 4 for row in rows)
+    table = Table("request", "formula")
+    for name in ("nodes", "similarity", *(["kernel"] if exact else [])):
+        table.add_column(name, justify="right", no_wrap=True)
+    for request, formula, nodes, similarity, *kernel in rows:
+        values = [str(nodes), f"{similarity:.4f}"]
+        if kernel:
+            values.append(f"{kernel[0]:.4f} ± {kernel[1]:.4f}")
+        table.add_row(Text(str(request)), Text(formula), *values)
+    Console().print(table)

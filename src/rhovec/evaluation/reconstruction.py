@@ -1,0 +1,103 @@
+"""Reconstruction: how near in meaning are formulae that were read back out of vectors.
+
+Judged on fresh signals by the robustness of the two formulae: the cosine of their vectors as in the
+paper, the centred correlation, which a constant cannot please, and the distance L2 / sqrt(N). Nothing is
+left out: where there is no answer, or none that is a formula, the cosine and the correlation are 0 and
+the distance is that to 0. Beside it the baseline that a cosine must beat: the better of two formulae,
+one true and one false by a wide margin, whatever was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import RhovecError
+from ..formula import Formula
+from ..robustness import robustness
+from ..signals import Measure
+from .bootstrap import LEVEL, RESAMPLES
+
+BLOCK = 512  # formulae evaluated at once
+
+
+def reconstruction(
+    formulae: Sequence[Formula],
+    answers: Sequence[Formula | None],
+    measure: Measure,
+    n_signals: int = 2000,
+    seed: int = 0,
+) -> list[dict[str, Any]]:
+    """A row a measure: n formulae, value (the median over them) with its 95 % interval low to high,
+    lower_quartile and upper_quartile; the row "valid" is a share.
+    """
+    if not formulae or len(formulae) != len(answers):
+        raise RhovecError(
+            f"give an answer, or None, for each formula, not {len(answers)} for {len(formulae)}"
+        )
+    if n_signals < 1000:
+        raise RhovecError(f"a reconstruction is judged on 1000 signals or more, not {n_signals}")
+    signals = np.concatenate(list(measure.blocks(n_signals, seed)))
+    parts = [
+        _compare(formulae[i : i + BLOCK], answers[i : i + BLOCK], signals, measure.variables)
+        for i in range(0, len(formulae), BLOCK)
+    ]
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    found["nodes of the formula"] = np.array([phi.size for phi in formulae])
+    given = [phi.size for phi in answers if phi is not None]
+    if given:
+        found["nodes of the answer"] = np.array(given)
+    valid = np.array([phi is not None for phi in answers])
+    rng = np.random.default_rng(seed)
+    common = {"claim": "reconstruction", "n_signals": n_signals, "signals_seed": seed}
+    rows = [common | {"measure": k} | _median(v.astype(float), rng) for k, v in found.items()]
+    return [*rows, common | {"measure": "valid", "n": len(valid), "value": float(valid.mean())}]
+
+
+def _compare(
+    formulae: Sequence[Formula],
+    answers: Sequence[Formula | None],
+    signals: np.ndarray,
+    variables: Sequence[str],
+) -> dict[str, np.ndarray]:
+    """Each measure of the n pairs, (n,), on signals (N, V, P)."""
+    a = _values(formulae, signals, variables)
+    b = np.zeros_like(a)
+    places = [i for i, phi in enumerate(answers) if phi is not None]
+    if places:
+        b[places] = _values([phi for phi in answers if phi is not None], signals, variables)
+    sign = np.ones_like(a)
+    return {
+        "cosine": _cosine(a, b),
+        "centred correlation": _cosine(a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)),
+        "L2 / sqrt(N)": np.sqrt(((a - b) ** 2).mean(1)),
+        "cosine of a constant sign": np.abs(_cosine(a, sign)),
+    }
+
+
+def _values(
+    formulae: Sequence[Formula], signals: np.ndarray, variables: Sequence[str]
+) -> np.ndarray:
+    """Robustness (n, N) float64."""
+    values: np.ndarray = robustness(list(formulae), signals, variables=list(variables))
+    return values.astype(np.float64)
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Of each row, (n,); 0 where one of the two is nothing but 0."""
+    scale = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    cosine: np.ndarray = np.einsum("bn,bn->b", a, b) / np.where(scale > 0, scale, 1)
+    return cosine
+
+
+def _median(values: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
+    n = len(values)
+    lower, middle, upper = np.quantile(values, [0.25, 0.5, 0.75]).tolist()
+    drawn = np.median(values[rng.integers(n, size=(RESAMPLES, n))], axis=1)
+    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return {
+        "n": n, "value": middle, "low": low, "high": high,
+        "lower_quartile": lower, "upper_quartile": upper,
+    }  # fmt: skip

@@ -1,0 +1,678 @@
+"""Rows of `claims.run` as a record: evaluation.json, figures, README.md, and index.html.
+
+A row is known by what was measured, on what, of which model: measured again, it replaces the old one,
+and everything else stays. Everything that is shown, figures included, is made from the rows (and, for
+the curves, from a training log), so that a page can be drawn again without measuring. index.html is one
+file: figures are inline SVG whose ink is the page's text colour, which is how they suit light and dark.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import RhovecError
+from ..files import write_file
+from .claims import AGREEMENT, CLAIMS, DEEP, SORTS, Row, judge, number_of, overall, paper_costs
+from .probing import TARGETS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROWS = "evaluation.json"
+KEY = ("claim", "measure", "set", "points", "model", "device", "quick")
+RUN = ("command", "machine", "date", "model", "recipe", "steps", "points", "seed")
+COLUMNS = {  # where a row is shown
+    "recipe": "the paper's recipe here",
+    "like": "ours, 1000 points",
+    "ours": "ours",
+}
+PAPER_POINTS = 1000
+POOLINGS = tuple(AGREEMENT)  # of the paper; the first is its choice, and ours
+LONG = 60  # lines of a table that is folded
+BLUE, ORANGE, GREEN, PURPLE = (
+    "#3987cf",
+    "#dd7a1f",
+    "#3d9a57",
+    "#9467bd",
+)  # seen on white and on black
+GREY = "#8a8a8a"  # for the paper
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a file that `write` or `claims.run` gave; none if there is no such file."""
+    if not path.exists():
+        return []
+    try:
+        rows = json.loads(path.read_text("utf-8"))
+        known = all(row["claim"] in CLAIMS and isinstance(row["measure"], str) for row in rows)
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        raise RhovecError(f"{path}: holds no rows of an evaluation ({error})") from None
+    if not known:
+        raise RhovecError(f"{path}: has a claim that is not one of {', '.join(CLAIMS)}")
+    return list(rows)
+
+
+def merge(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
+    """Both, a new row in place of the old one with the same KEY.
+
+    A claim that could be measured at last leaves no row behind that says that it could not.
+    """
+    found = {_key(row): row for row in old}
+    for row in new:
+        if "reason" not in row:
+            found.pop(_key({**row, "measure": "all"}), None)
+            found.pop(_key({**row, "measure": "all", "set": None}), None)
+        found[_key(row)] = row
+    return list(found.values())
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(name) for name in KEY)
+
+
+class Line(NamedTuple):
+    """A line of a claim's table: one number, wherever it was measured."""
+
+    claim: str
+    where: str  # the set, and the device or the pooling where it matters
+    measure: str
+    field: str
+    cells: dict[str, Row]  # by column
+
+    @property
+    def main(self) -> Row:
+        return next(self.cells[name] for name in ("ours", "like", "recipe") if name in self.cells)
+
+    @property
+    def n(self) -> int:
+        return int(self.main["n_apart" if self.field == "told_apart" else "n"])
+
+    @property
+    def name(self) -> str:
+        label = CLAIMS[self.claim].fields[self.field] or self.main.get("unit", "")
+        return f"{self.measure}: {label}" if label else self.measure
+
+
+def lines(rows: Iterable[Row]) -> list[Line]:
+    """One for each number of the rows, in the order of CLAIMS; of rows for one cell the latest."""
+    found: dict[tuple[str, str, str, str], dict[str, Row]] = {}
+    order = sorted(rows, key=lambda r: (not r.get("quick"), r.get("date", "")))
+    for row in order:
+        column = "recipe" if row.get("recipe") == "paper" else "ours"
+        if column == "ours" and row.get("points") == PAPER_POINTS and row["claim"] != "efficiency":
+            column = "like"
+        where = row.get("set", "")
+        if row["claim"] == "efficiency":
+            where = f"{where}, {row.get('device', 'cpu')}"
+        if row.get("pooling", POOLINGS[0]) != POOLINGS[0]:
+            where = f"{where}, {row['pooling']} pooling"
+        where = where.removeprefix(", ")
+        for name in filter(row.__contains__, CLAIMS[row["claim"]].fields):
+            known, paired = number_of(row, name), name in CLAIMS[row["claim"]].paired
+            if known or "reason" in row or (row[name] is not None and not paired):
+                found.setdefault((row["claim"], where, row["measure"], name), {})[column] = row
+    ranks = {claim: i for i, claim in enumerate(CLAIMS)}
+    sets = {key[1]: i for i, key in reversed(list(enumerate(found)))}
+    keys = sorted(found, key=lambda key: (ranks[key[0]], sets[key[1]]))
+    return [Line(*key, found[key]) for key in keys]
+
+
+# -- numbers as text -------------------------------------------------------------------------------
+
+
+def plain(value: float | None) -> str:
+    """A number with as many digits as say something."""
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value and abs(value) < 1e-4:
+        return f"{value:.1e}"
+    return (
+        f"{value:.4f}"
+        if abs(value) < 10
+        else f"{value:,.1f}"
+        if abs(value) < 1000
+        else f"{value:,.0f}"
+    )
+
+
+def interval_text(row: Row, name: str) -> str:
+    if name != "value" or row.get("low") is None or row["n"] <= 1:
+        return ""
+    return f"{plain(row['low'])} to {plain(row['high'])}"
+
+
+def cell(line: Line, column: str) -> str:
+    """A line's number in a column; a model that was trained for other signals is said to be one."""
+    row = line.cells.get(column)
+    if row is None:
+        return ""
+    if "reason" in row:
+        return str(row["reason"])
+    if row[line.field] is None:
+        return "undefined"
+    text = plain(row[line.field]) + (" (projected)" if row.get("projected") else "")
+    trained, points = row.get("trained_points"), row.get("points")
+    alike = trained == points or line.claim == "efficiency"
+    return text if alike else f"{text} (trained at {trained} points)"
+
+
+def paper_text(line: Line) -> str:
+    number = number_of(line.main, line.field)
+    if number is None:
+        return ""
+    return number.about + ("" if number.paper is None else f"{number.paper:,g}")
+
+
+def runs(rows: Iterable[Row]) -> list[Row]:
+    """What was run, each once: the facts of RUN that rows share."""
+    found: dict[tuple[str, ...], Row] = {}
+    for row in rows:
+        found.setdefault(tuple(str(row.get(name)) for name in RUN), row)
+    return list(found.values())
+
+
+def run_numbers(rows: Sequence[Row]) -> Callable[[Row], int]:
+    places = {tuple(str(run.get(name)) for name in RUN): i for i, run in enumerate(runs(rows), 1)}
+    return lambda row: places[tuple(str(row.get(name)) for name in RUN)]
+
+
+def run_facts(run: Row) -> dict[str, str]:
+    """A run in words."""
+    recorded = "recorded; the weights are not kept" if run.get("recorded") else ""
+    steps = f"{run['steps']:,} steps" if run.get("steps") else ""
+    recipe = "the paper's recipe" if run.get("recipe") == "paper" else ""
+    notes = "; ".join(filter(None, (recipe, steps, recorded)))
+    many = run.get("signals") if run.get("claim") != "efficiency" else None  # which has its own N
+    count = f"{many:,} " if many else ""
+    return {
+        "command": run.get("command", ""),
+        "model": f"{run.get('model', '')}" + (f" ({notes})" if notes else ""),
+        "signals": f"{count}of {run.get('points')} points",
+        "seed": str(run.get("seed", "")),
+        "machine": run.get("machine", ""),
+        "date": run.get("date", ""),
+    }
+
+
+# -- the whole record ------------------------------------------------------------------------------
+
+
+def write(folder: Path, rows: Sequence[Row], log: Sequence[Row] = ()) -> list[Path]:
+    """Write the rows, their figures and both pages; the paths.
+
+    log: lines of a training log, for the curves. Without matplotlib there are no figures, and the
+    pages say so.
+    """
+    write_rows(folder, rows)
+    figures = [*draw(rows, log)]
+    pages = {"README.md": markdown(rows, figures), "index.html": page(rows, figures)}
+    files = {folder / name: text.encode() for name, text in pages.items()}
+    pictures = {folder / "figures" / f"{figure.name}.png": figure.png for figure in figures}
+    _write(folder, pictures | files)
+    return [folder / ROWS, *files]
+
+
+def write_rows(folder: Path, rows: Iterable[Row]) -> None:
+    """evaluation.json alone, a row a line."""
+    text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    _write(folder, {folder / ROWS: f"[\n{text}\n]\n".encode()})
+
+
+def _write(folder: Path, files: dict[Path, bytes]) -> None:
+    try:
+        (folder / "figures").mkdir(parents=True, exist_ok=True)
+        for path, data in files.items():
+            write_file(path, data)
+    except OSError as error:
+        raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+INTRODUCTION = (
+    "The paper is Candussio, Sarti, Saveri and Bortolussi, Distilling Formal Logic into Neural "
+    "Spaces: A Kernel Alignment Approach for Signal Temporal Logic. A number is confirmed if all of "
+    "our 95 % interval reaches what the paper states, and reversed if all of it shows the opposite "
+    "of a comparison. Numbers without a verdict depend on the set of formulae or on the machine, or "
+    "are not in the paper. Of times, the interval is from the least to the most of n calls."
+)
+
+
+def markdown(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
+    """README.md: the tables, with links to the figures."""
+    found, number = lines(rows), run_numbers(rows)
+    out = [
+        "# The paper's claims, measured",
+        "",
+        INTRODUCTION,
+        "",
+        "| claim | verdict |",
+        "|---|---|",
+    ]
+    for claim, part in _by_claim(found):
+        out.append(f"| [{CLAIMS[claim].title}](#{_anchor(claim)}) | {overall(_verdicts(part))} |")
+    for claim, part in _by_claim(found):
+        out += ["", f"## {CLAIMS[claim].title}", "", _says(claim, part)]
+        for where in dict.fromkeys(line.where for line in part):
+            here = [line for line in part if line.where == where]
+            columns = _columns(here)
+            heads = ["", "paper", *columns.values(), "n", "interval", "verdict", "run"]
+            out += ["", f"**{_set_text(here)}**", ""] if where else [""]
+            out += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+            for line in here:
+                cells = [line.name, paper_text(line), *(cell(line, name) for name in columns)]
+                cells += [plain(line.n), interval_text(line.main, line.field)]
+                cells += [judge(line.main, line.field), str(number(line.main))]
+                out.append("| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |")
+        for figure in figures:
+            if figure.claim == claim:
+                out += ["", f"![{figure.caption}](figures/{figure.name}.png)"]
+    out += ["", "## Runs", ""]
+    for i, run in enumerate(runs(rows), 1):
+        facts = run_facts(run)
+        rest = "; ".join(f"{k} {v}" for k, v in facts.items() if v and k != "command")
+        out.append(f"{i}. `{facts['command']}`: {rest}.")
+    return "\n".join(out) + "\n"
+
+
+def _by_claim(found: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
+    for claim in dict.fromkeys(line.claim for line in found):
+        yield claim, [line for line in found if line.claim == claim]
+
+
+def _verdicts(part: Iterable[Line]) -> list[Any]:
+    return [judge(line.main, line.field) for line in part]
+
+
+def _columns(part: Sequence[Line]) -> dict[str, str]:
+    """The columns of a table: the paper's recipe and ours always, ours at 1000 points if there."""
+    some = {name for line in part for name in line.cells}
+    return {name: title for name, title in COLUMNS.items() if name != "like" or name in some}
+
+
+def _says(claim: str, part: Sequence[Line]) -> str:
+    """What the paper claims, and for which poolings that has not been measured."""
+    measured = {row.get("pooling") for line in part for row in line.cells.values()}
+    missing = [pooling for pooling in POOLINGS if pooling not in measured]
+    if claim not in ("fidelity", "agreement") or not missing:
+        return CLAIMS[claim].says
+    return f"{CLAIMS[claim].says} Not measured: {' and '.join(missing)} pooling."
+
+
+def _set_text(part: Sequence[Line]) -> str:
+    digest = next((line.main["sha256"] for line in part if line.main.get("sha256")), "")
+    return part[0].where + (f" (SHA-256 {digest[:12]}…)" if digest else "")
+
+
+def _anchor(claim: str) -> str:
+    return CLAIMS[claim].title.lower().replace(" ", "-")
+
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --page: #ffffff;
+  --good: #17713a; --bad: #a8480d; --worse: #b3202c; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ee; --soft: #9aa5b4; --line: #333c48; --page: #14181e;
+    --good: #63c588; --bad: #e8a25f; --worse: #f0808a; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+main { max-width: 72rem; margin: 0 auto; padding: 1rem; }
+h1 { font-size: 1.6rem; } h2 { margin-top: 2.5rem; font-size: 1.25rem; } h3 { font-size: 1rem; }
+a { color: inherit; }
+table { width: 100%; border-collapse: collapse; font-size: 0.875rem;
+  font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); }
+thead th { color: var(--soft); font-weight: 600; }
+tbody th { font-weight: 400; }
+code { font-size: 0.8125rem; }
+.soft { color: var(--soft); }
+.confirmed { color: var(--good); } .not-confirmed, .not-measured { color: var(--bad); }
+.reversed { color: var(--worse); }
+.figures { display: flex; flex-wrap: wrap; gap: 1.5rem; margin-top: 1.5rem; }
+figure { margin: 0; flex: 1 1 20rem; max-width: 27rem; }
+figcaption { color: var(--soft); font-size: 0.8125rem; }
+svg { width: 100%; height: auto; display: block; }
+svg text { fill: currentColor; font-family: system-ui, sans-serif !important; }
+@media (max-width: 50rem) {
+  thead { display: none; }
+  tr { display: block; padding: 0.5rem 0; border-bottom: 1px solid var(--line); }
+  th, td { display: block; border: 0; padding: 0; }
+  tbody th { font-weight: 600; }
+  td:empty { display: none; }
+  td[data-name]::before { content: attr(data-name) ": "; color: var(--soft); }
+}
+"""
+
+
+def page(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
+    """index.html: one file that needs nothing else."""
+    found, number = lines(rows), run_numbers(rows)
+    out = [
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+        f"<title>The paper's claims, measured</title><style>{STYLE}</style></head><body><main>",
+        f"<h1>The paper's claims, measured</h1><p>{_text(INTRODUCTION)}</p>",
+        "<table><thead><tr><th>claim</th><th>verdict</th></tr></thead><tbody>",
+    ]
+    for claim, part in _by_claim(found):
+        link = f'<a href="#{claim}">{_text(CLAIMS[claim].title)}</a>'
+        out.append(f"<tr><th>{link}</th>{_verdict_cell(overall(_verdicts(part)))}</tr>")
+    out.append("</tbody></table>")
+    for claim, part in _by_claim(found):
+        out.append(f'<section id="{claim}"><h2>{_text(CLAIMS[claim].title)}</h2>')
+        out.append(f"<p>{_text(_says(claim, part))}</p>")
+        for where in dict.fromkeys(line.where for line in part):
+            out += _table([line for line in part if line.where == where], number)
+        drawn = [figure for figure in figures if figure.claim == claim]
+        if drawn:
+            out.append('<div class="figures">')
+            out += [
+                f"<figure>{f.svg}<figcaption>{_text(f.caption)}</figcaption></figure>"
+                for f in drawn
+            ]
+            out.append("</div>")
+        out.append("</section>")
+    if not figures:
+        out.append('<p class="soft">No figures: matplotlib was not installed.</p>')
+    out.append('<section id="runs"><h2>Runs</h2><table><thead><tr>')
+    out += [f"<th>{name}</th>" for name in ("run", *run_facts({}))]
+    out.append("</tr></thead><tbody>")
+    for i, run in enumerate(runs(rows), 1):
+        facts = run_facts(run)
+        command = f"<td><code>{_text(facts.pop('command'))}</code></td>"
+        rest = "".join(_cell(name, text) for name, text in facts.items())
+        out.append(f'<tr id="run-{i}"><th>{i}</th>{command}{rest}</tr>')
+    out.append("</tbody></table></section></main></body></html>")
+    return "\n".join(out) + "\n"
+
+
+def _table(part: Sequence[Line], number: Callable[[Row], int]) -> Iterator[str]:
+    columns = _columns(part)
+    if part[0].where:
+        yield f"<h3>{_text(_set_text(part))}</h3>"
+    heads = ["measure", "paper", *columns.values(), "n", "interval", "verdict", "run"]
+    if len(part) > LONG:
+        yield f"<details><summary>{len(part)} numbers</summary>"
+    yield "<table><thead><tr>" + "".join(f"<th>{_text(head)}</th>" for head in heads)
+    yield "</tr></thead><tbody>"
+    for line in part:
+        run = number(line.main)
+        noted = number_of(line.main, line.field)
+        title = f' title="{_text(noted.where)}"' if noted else ""
+        cells = [f'<td data-name="paper"{title}>{_text(paper_text(line))}</td>']
+        cells += [_cell(title, cell(line, name)) for name, title in columns.items()]
+        cells.append(_cell("n", plain(line.n)))
+        cells.append(_cell("interval", interval_text(line.main, line.field)))
+        cells.append(_verdict_cell(judge(line.main, line.field)))
+        cells.append(f'<td data-name="run"><a href="#run-{run}">{run}</a></td>')
+        yield f"<tr><th>{_text(line.name)}</th>{''.join(cells)}</tr>"
+    yield "</tbody></table>"
+    if len(part) > LONG:
+        yield "</details>"
+
+
+def _cell(name: str, text: str) -> str:
+    return f'<td data-name="{_text(name)}">{_text(text)}</td>'
+
+
+def _verdict_cell(verdict: str) -> str:
+    kind = verdict.replace(" ", "-") if not verdict.startswith("in part") else "not-confirmed"
+    return f'<td class="{kind}">{_text(verdict)}</td>'
+
+
+def _text(text: str) -> str:
+    return html.escape(text)
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+class Drawn(NamedTuple):
+    """A figure under a claim, as a PNG file and as an SVG element."""
+
+    name: str
+    claim: str
+    caption: str
+    png: bytes
+    svg: str
+
+
+def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
+    """Every figure that the rows and the log have numbers for; none without matplotlib."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        return
+    measured = (line.main for line in lines(rows) if line.field == "value")
+    shown = [row for row in measured if row["value"] is not None]
+    shown += [row for row in rows if "counts" in row]
+    sketches: list[tuple[str, str, str, Callable[[Axes], bool]]] = [
+        (
+            f"curve-{name}", "fidelity", f"Training of the encoder: {name}. {note}",
+            lambda axes, name=name: _curve(axes, log, name),  # type: ignore[misc]
+        )
+        for name, note in (
+            ("loss", "The paper gives no figure."),
+            ("alignment", "Dashed: the paper's 0.9."),
+            ("uniformity", "Dashed: the paper's −3.0 (training) and −2.4 (validation)."),
+        )
+    ]  # fmt: skip
+    sketches += [
+        ("map", "fidelity", "Pairs of formulae by exact kernel and by inner product.",
+         lambda axes: _map(axes, shown)),
+        ("depth", "fidelity", "Mean absolute error by depth of the formula, 95 % intervals.",
+         lambda axes: _depth(axes, shown)),
+        ("agreement", "agreement", "Mean absolute error by sort of pair, 95 % intervals.",
+         lambda axes: _agreement(axes, shown)),
+        *(
+            (f"{what}-{quantity}", "efficiency",
+             f"{title}: kernel and encoder, signals and model loaded. Hollow: projected.",
+             lambda axes, what=what, quantity=quantity: _costs(axes, shown, what, quantity))
+            for what, quantity, title in (
+                ("embed", "seconds", "Time to embed B formulae"),
+                ("pairs", "seconds", "Time to compare B formulae pairwise, embedding included"),
+                ("embed", "MB", "Peak memory to embed B formulae"),
+            )
+        ),
+        *(
+            (f"probe-{target.split()[0]}", "probing",
+             f"A probe of two layers on vectors: {target} of test formulae.",
+             lambda axes, target=target: _probe(axes, shown, target))
+            for target in TARGETS
+        ),
+        ("reconstruction", "reconstruction",
+         "Cosine of robustness: medians and quartiles over formulae. Dashed: the paper's median.",
+         lambda axes: _reconstruction(axes, shown)),
+    ]  # fmt: skip
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rhovec", "font.size": 9}):
+        for name, claim, caption, sketch in sketches:
+            figure = Figure(figsize=(4.4, 3.3), layout="constrained")
+            axes = figure.subplots()
+            axes.set_prop_cycle(color=[BLUE, ORANGE, GREEN, PURPLE])
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(alpha=0.3)
+            if sketch(axes):
+                yield Drawn(name, claim, caption, _png(figure), _svg(figure, name, caption))
+
+
+def _png(figure: Figure) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format="png", dpi=150)
+    return stream.getvalue()
+
+
+def _svg(figure: Figure, name: str, caption: str) -> str:
+    """The figure as an element whose black is the text's colour, and whose ids are its own."""
+    stream = io.BytesIO()
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    text = stream.getvalue().decode()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{name}-', text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
+    text = re.sub(r"#000000|(?<=fill: )black|(?<=stroke: )black", "currentColor", text)
+    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text)
+    text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{_text(caption)}"', 1).strip()
+
+
+def _curve(axes: Axes, log: Sequence[Row], name: str) -> bool:
+    for part, label, colour in (("", "training", BLUE), ("valid_", "validation", ORANGE)):
+        chosen = [line for line in log if line.get(part + name) is not None]
+        steps, values = [line["step"] for line in chosen], [line[part + name] for line in chosen]
+        axes.plot(steps, values, color=colour, label=label)
+    levels = {"alignment": ((0.9, GREY),), "uniformity": ((-3.0, BLUE), (-2.4, ORANGE))}
+    for level, colour in levels.get(name, ()):
+        axes.axhline(level, color=colour, linestyle="--", linewidth=1)
+    if name == "loss":
+        axes.set_yscale("log")
+    axes.set(xlabel="step", ylabel=name)
+    axes.legend(frameon=False)
+    return bool(log)
+
+
+def _map(axes: Axes, shown: Sequence[Row]) -> bool:
+    import numpy as np
+
+    row = next((row for row in shown if "counts" in row), None)
+    if row is None:
+        return False
+    counts = np.array(row["counts"], float)
+    counts[counts == 0] = np.nan
+    picture = axes.imshow(
+        np.log10(counts).T, origin="lower", extent=(-0.1, 1, -0.1, 1), cmap="viridis"
+    )
+    axes.plot([-0.1, 1], [-0.1, 1], color=GREY, linewidth=0.8)
+    axes.set(xlabel="kernel", ylabel="inner product")
+    axes.set_title(_short(row["set"]), fontsize=9)
+    colours = axes.figure.colorbar(picture, ax=axes, shrink=0.8)
+    colours.set_label("log10 of pairs")
+    return True
+
+
+def _depth(axes: Axes, shown: Sequence[Row]) -> bool:
+    prefix = "mean absolute error, depth "
+    chosen = [row for row in shown if row["measure"].startswith(prefix)]
+    for where in dict.fromkeys(row["set"] for row in chosen):
+        here = [row for row in chosen if row["set"] == where]
+        depths = [row["measure"].removeprefix(prefix) for row in here]
+        places = [DEEP + 1 if depth.startswith(">") else int(depth) for depth in depths]
+        _points(axes, places, here, label=_short(where))
+    axes.set(xlabel=f"depth ({DEEP + 1}: more than {DEEP})", ylabel="mean absolute error")
+    axes.set_ylim(bottom=0)
+    if chosen:
+        axes.legend(frameon=False, fontsize=8)
+    return bool(chosen)
+
+
+def _agreement(axes: Axes, shown: Sequence[Row]) -> bool:
+    chosen = [row for row in shown if row["claim"] == "agreement" and row["measure"] in SORTS]
+    sets = list(dict.fromkeys(row["set"] for row in chosen))
+    for i, where in enumerate(sets):
+        here = [row for row in chosen if row["set"] == where]
+        places = [SORTS.index(row["measure"]) + (i - len(sets) / 2) * 0.12 for row in here]
+        _points(axes, places, here, label=_short(where), linestyle="")
+    numbers = [number_of(row) for row in chosen[: len(SORTS)]]
+    values = [number.paper for number in numbers if number and number.paper]
+    places = [SORTS.index(row["measure"]) + 0.25 for row in chosen[: len(values)]]
+    axes.plot(places, values, "D", color=GREY, label="paper")
+    axes.set_yscale("log")
+    axes.set_xticks(range(len(SORTS)), ["equivalent", "random", "lexically\nsimilar"])
+    axes.set(ylabel="mean absolute error", xlim=(-0.5, len(SORTS) - 0.5))
+    if chosen:
+        axes.legend(frameon=False, fontsize=8, loc="upper left")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low, high * 6)  # room for the legend
+    return bool(chosen)
+
+
+def _costs(axes: Axes, shown: Sequence[Row], what: str, quantity: str) -> bool:
+    """Over N, for B = 2000 if there, which is the paper's own choice."""
+    name = "value" if quantity == "seconds" else "memory_mb"
+    rows = [r for r in shown if r.get("what") == what and r.get("state") == "loaded"]
+    sizes = {row["B"] for row in rows}
+    if not sizes:
+        return False
+    b = 2000 if 2000 in sizes else max(sizes)
+    rows = [row for row in rows if row["B"] == b]
+    for device in dict.fromkeys(row["device"] for row in rows):
+        here = [row for row in rows if row["device"] == device]
+        kernel = sorted((r["N"], r[name], r["projected"]) for r in here if r["side"] == "kernel")
+        counts, values, projected = zip(*kernel, strict=True)
+        level = next(row[name] for row in here if row["side"] == "encoder")
+        (line,) = axes.plot(counts, values, label=f"kernel, {device}")
+        axes.scatter(
+            counts, values, 16, ["none" if p else line.get_color() for p in projected],
+            edgecolors=line.get_color(),
+        )  # fmt: skip
+        axes.plot(counts, [level] * len(counts), "-s", markersize=3, label=f"encoder, {device}")
+    costs = {n: cost for (size, n), cost in paper_costs().items() if size == b}
+    for side, style in (("kernel", "--"), ("loaded", ":")):
+        key = f"{what} {side}" + (" MB" if quantity == "MB" else "")
+        level_of = [cost[key] for cost in costs.values()]
+        label = f"paper's {'kernel' if side == 'kernel' else 'Transformer'}"
+        if costs:
+            axes.plot(list(costs), level_of, style, color=GREY, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="N, signals", ylabel=quantity)
+    axes.set_title(f"B = {b}", fontsize=9)
+    axes.legend(frameon=False, fontsize=8)
+    return True
+
+
+def _probe(axes: Axes, shown: Sequence[Row], target: str) -> bool:
+    measure = f"{target}: r, vectors, two layers"
+    row = next((row for row in shown if row["measure"] == measure), None)
+    if row is None:
+        return False
+    truth, predicted = zip(*row["shown"], strict=True)
+    ends = min(truth), max(truth)
+    axes.plot(truth, predicted, ".", markersize=3, alpha=0.6)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8)
+    number = number_of(row)
+    paper = f" (paper {number.paper})" if number else ""
+    axes.set_title(f"r = {row['value']:.4f}{paper}", fontsize=9)
+    axes.set(xlabel=f"{target}, exact", ylabel="predicted")
+    return True
+
+
+def _reconstruction(axes: Axes, shown: Sequence[Row]) -> bool:
+    names = ("cosine", "cosine, decoder alone", "cosine of a constant sign")
+    chosen = [row for row in shown if row["claim"] == "reconstruction" and row["measure"] in names]
+    sets = list(dict.fromkeys(row["set"] for row in chosen))
+    for i, where in enumerate(sets):
+        here = [row for row in chosen if row["set"] == where]
+        places = [names.index(row["measure"]) + (i - len(sets) / 2) * 0.12 for row in here]
+        spans = [
+            row | {"low": row["lower_quartile"], "high": row["upper_quartile"]} for row in here
+        ]
+        _points(axes, places, spans, label=_short(where), linestyle="")
+    axes.axhline(0.8688, color=GREY, linestyle="--", linewidth=1)
+    axes.set_xticks(range(len(names)), ["verified", "decoder alone", "constant sign"])
+    axes.set(ylabel="cosine", xlim=(-0.5, len(names) - 0.5))
+    if chosen:
+        axes.legend(frameon=False, fontsize=8, loc="lower left")
+    return bool(chosen)
+
+
+def _points(axes: Axes, places: Sequence[float], rows: Sequence[Row], **style: Any) -> None:
+    """Values with their intervals; a bootstrap interval of a few formulae may leave the value out."""
+    values = [row["value"] for row in rows]
+    below = [max(0.0, row["value"] - row.get("low", row["value"])) for row in rows]
+    above = [max(0.0, row.get("high", row["value"]) - row["value"]) for row in rows]
+    axes.errorbar(places, values, (below, above), marker="o", markersize=4, capsize=2, **style)
+
+
+def _short(text: str, size: int = 48) -> str:
+    return text if len(text) <= size else f"{text[: size - 1]}…"

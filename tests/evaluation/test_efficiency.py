@@ -1,0 +1,108 @@
+"""Costs: what is measured, what is projected, and what a worker says when memory runs out."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import Any
+
+import pytest
+
+from rhovec.errors import RhovecError
+from rhovec.evaluation import efficiency as module
+from rhovec.evaluation.efficiency import OUT_OF_MEMORY, efficiency, worker
+
+TEXTS = [f"always[0,{i + 3}] ( x_0 >= 0.{i} )" for i in range(64)]
+
+
+def assert_measured(rows: list[dict[str, Any]], device: str) -> None:
+    names = [row["measure"] for row in rows]
+    assert len(set(names)) == len(names) == 8
+    assert {row["side"] for row in rows} == {"kernel", "encoder"}
+    for row in rows:
+        assert 0 < row["low"] <= row["value"] <= row["high"]
+        assert row["ram_mb"] > 20 and row["memory_mb"] == row["ram_mb"] + row["vram_mb"]
+        assert (row["vram_mb"] > 0) == (device != "cpu")
+        assert row["n"] == (1 if row["state"] == "full" else 2)
+        assert not row["projected"]
+
+
+def test_a_cell_of_each_side() -> None:
+    shares: list[float] = []
+    rows = efficiency(
+        TEXTS, sizes=(3,), signals=(16,), points=20, repeats=2, progress=shares.append
+    )
+    assert_measured(rows, "cpu")
+    assert shares == [0.5, 1]
+
+
+@pytest.mark.gpu
+def test_a_cell_of_each_side_on_a_gpu() -> None:
+    rows = efficiency(TEXTS, sizes=(3,), signals=(16,), points=20, repeats=2, device="cuda")
+    assert_measured(rows, "cuda")
+
+
+def work(order: dict[str, Any]) -> dict[str, dict[str, float]] | None:
+    """A machine on which embed takes B N / 10^6 seconds, pairs B^2 N / 10^6, and N = 400 fails."""
+    b, n = len(order["texts"]), order["N"] or 1
+    if n == 400:
+        return None
+    return {
+        key: {"n": 1, "memory_mb": 100.0}
+        | dict.fromkeys(("value", "low", "high"), b**power * n / 1e6)
+        for key, power in (("embed full", 1), ("pairs full", 2))
+    }
+
+
+def test_what_does_not_fit_is_projected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_measure", work)
+    monkeypatch.setattr(module.StlKernel, "__post_init__", lambda self: None)
+    rows = efficiency(
+        TEXTS * 2, sizes=(32, 64, 128), signals=(100, 200, 400), points=1000, budget=2.0
+    )
+    assert len(rows) == 2 * (3 + 9)
+    for row in rows:
+        b, n = row["B"], row["N"] or 1
+        power = 1 if row["what"] == "embed" else 2
+        assert row["value"] == pytest.approx(b**power * n / 1e6)  # exact for this machine
+        slow, large = b**2 * n / 1e6 > 2, n == 400
+        assert row["projected"] == (slow or large)
+        if row["projected"]:
+            assert ("more than 2 s" in row["why"]) == slow
+            assert row["n"] == 0
+        else:
+            assert row["memory_mb"] == 100
+    held = {row["measure"]: row["memory_mb"] for row in rows}
+    # 200 more signals of 3 variables and 1000 points, and 200 more float32 for each formula
+    expected = 100 + 200 * (3 * 1000 * 4 + 32 * 4) / 1e6
+    assert held["embed, kernel, full, B = 32, N = 400"] == pytest.approx(expected)
+
+
+def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RhovecError, match="B = 65 needs as many"):
+        efficiency(TEXTS, sizes=(65,))
+    with pytest.raises(RhovecError, match='device must be "cpu" or "cuda"'):
+        efficiency(TEXTS, sizes=(3,), device="tpu")
+    with pytest.raises(RhovecError, match=r"measuring failed: .*nowhere"):
+        efficiency(TEXTS, sizes=(3,), model="nowhere")
+    monkeypatch.setattr(module, "_measure", lambda order: None)
+    with pytest.raises(RhovecError, match="not even B = 3 fits"):
+        efficiency(TEXTS, sizes=(3,))
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch names its own."""
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError()])
+def test_a_worker_that_runs_out_of_memory(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(order: dict[str, Any]) -> None:
+        raise error
+
+    monkeypatch.setattr(module, "_cell", fail)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
+    with pytest.raises(SystemExit) as exit:
+        worker()
+    assert exit.value.code == OUT_OF_MEMORY
