@@ -96,7 +96,8 @@ def evaluate(
 
 def _upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
     """From pinned memory, so that the host need not wait for what the device still does."""
-    return torch.from_numpy(array).pin_memory().to(device, non_blocking=True)
+    tensor = torch.from_numpy(array)
+    return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
 
 
 def memory_classes(arena: np.ndarray, itemsize: int) -> list[MemoryClass]:
