@@ -1,0 +1,282 @@
+"""The decoder's training on a CPU: it learns, goes on after a kill, and its targets are right."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rhovec as rv
+from rhovec.errors import RhovecError
+from rhovec.formula.programs import Programs
+
+from ..models.tiny import save_tiny
+
+torch = pytest.importorskip("torch")
+from rhovec.models import store  # noqa: E402
+from rhovec.models.decoder import Decoder  # noqa: E402
+from rhovec.models.generate import Generator  # noqa: E402
+from rhovec.tokens.prefix import PAD, prefix_tokens  # noqa: E402
+from rhovec.training import invert, records  # noqa: E402
+from rhovec.training.invert import Config, train  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    folder = save_tiny(tmp_path_factory.mktemp("model"))
+    return Config(
+        steps=4, batch=16, model=str(folder), signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
+        layers=2, heads=2, prefix=2, dimension=24, length=100, workers=2, every=1, validate=2, shown=4,
+    )  # fmt: skip
+
+
+def flat(decoder: Any) -> Any:
+    return torch.cat([p.detach().flatten() for p in decoder.parameters()])
+
+
+def first_work(config: Config) -> invert.Work:
+    stream = invert.work_ahead(config, invert.vector_source(config))
+    work = next(stream)
+    stream.close()
+    return work
+
+
+@pytest.fixture(scope="module")
+def whole(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """A run that was left alone, and its weights."""
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, flat(train(tiny, folder))
+
+
+def test_training_learns(tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One batch, over and over: its formulae are learnt."""
+    work = first_work(tiny)
+    monkeypatch.setattr(invert, "work_ahead", lambda *_: (w for w in repeat(work)))
+    train(replace(tiny, steps=60, validate=60, width=64), tmp_path)
+    lines = records.read_log(tmp_path)
+    assert lines[-1]["loss"] < 0.35 * lines[0]["loss"]
+    assert lines[-1]["accuracy"] > 0.5 > lines[0]["accuracy"]
+    assert {"valid_loss", "valid_accuracy", "valid_exact", "valid_cosine"} <= set(lines[-1])
+    assert lines[-1]["valid_valid"] == 1
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"vectors": "anchors", "optimiser": "adamw", "average": 0.0},
+        {"tokens": "text", "corpus": "families", "length": 240, "noise": 0.0, "channels": 3},
+    ],
+    ids=str,
+)
+def test_every_option_trains(tiny: Config, changes: dict[str, Any], tmp_path: Path) -> None:
+    train(replace(tiny, steps=2, validate=2, **changes), tmp_path)
+    assert [line["step"] for line in records.read_log(tmp_path)] == [1, 2]
+
+
+# -- going on ----------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_from_its_checkpoint(
+    tiny: Config, whole: tuple[Path, Any], tmp_path: Path
+) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(tiny, tmp_path, stop)
+    assert json.loads((tmp_path / records.POINTER).read_text())["step"] == 2
+    assert torch.equal(flat(train(tiny, tmp_path)), whole[1])
+    kept = ("step", "loss", "accuracy", "valid_loss", "valid_cosine")
+    logs = [
+        [{k: line.get(k) for k in kept} for line in records.read_log(folder)]
+        for folder in (tmp_path, whole[0])
+    ]
+    assert logs[0] == logs[1]
+
+
+def test_killed_at_any_moment(tiny: Config, whole: tuple[Path, Any], tmp_path: Path) -> None:
+    """kill -9 at random times until the run is through: the parameters are those of `whole`."""
+    script = (
+        "import sys, torch; from rhovec.training.invert import *\n"
+        f"decoder = train({tiny!r}, sys.argv[1])\n"
+        "torch.save(torch.cat([p.detach().flatten() for p in decoder.parameters()]), sys.argv[2])"
+    )
+    out, log = tmp_path / "weights.pt", tmp_path / "run" / "log.jsonl"
+    command = [sys.executable, "-c", script, str(tmp_path / "run"), str(out)]
+    rng = np.random.default_rng(0)
+    kills = 0
+    for attempt in range(3):
+        process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        if attempt < 2:  # once it has begun, somewhere in the middle
+            before = log.read_bytes() if log.exists() else b""
+            while process.poll() is None and (not log.exists() or log.read_bytes() == before):
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 0.3))
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
+                kills += 1
+        _, errors = process.communicate()
+        if process.returncode == 0:
+            break
+        assert process.returncode == -signal.SIGKILL, errors.decode()
+    assert kills > 0
+    assert torch.equal(torch.load(out, weights_only=True), whole[1])
+
+
+def test_batches_are_the_stream_cut_anywhere(tiny: Config) -> None:
+    source = invert.vector_source(tiny)
+    stream = invert.work_ahead(replace(tiny, workers=3), source)
+    first, second = next(stream), next(stream)
+    stream.close()
+    again = invert.work_ahead(replace(tiny, workers=1), source, first.next)
+    same = next(again)
+    again.close()
+    assert torch.equal(same.labels, second.labels)
+    assert torch.equal(same.rows.ids, second.rows.ids)
+    assert torch.equal(source(same.asked), source(second.asked))
+    assert not torch.equal(first.labels, second.labels)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"batch": 100}, "batch must be a multiple of 16"),
+        ({"vectors": "both"}, "vectors must be"),
+        ({"corpus": "none"}, "corpus must be"),
+        ({"optimiser": "sgd"}, "optimiser must be"),
+        ({"tokens": "bytes"}, "tokens must be"),
+        ({"dimension": 25}, "dimension must be the encoder's, 24"),
+        ({"heads": 3}, "multiple of heads"),
+        ({"model": "nowhere/at/all"}, "there is no model"),
+    ],
+)
+def test_wrong_fields_are_named(
+    tiny: Config, changes: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RhovecError, match=message):
+        train(replace(tiny, **changes), tmp_path)
+    with pytest.raises(RhovecError, match="preset"):
+        invert.with_overrides("huge")
+
+
+# -- the pieces ----------------------------------------------------------------------------------------
+
+
+def test_targets_mean_what_is_given_and_are_simpler(tiny: Config) -> None:
+    parts = invert.recipes(replace(tiny, batch=512))
+    given, targets = invert.draw(parts, [np.arange(n) for _, n in parts], 100)
+    assert len(given) == len(targets) == sum(n for _, n in parts) == 512
+    x = rv.BaseMeasure(n_variables=8).sample(16, seed=0)
+    assert np.array_equal(rv.robustness(given.unpack(), x), rv.robustness(targets.unpack(), x))
+    sizes, simple = np.diff(given.offsets), np.diff(targets.offsets)
+    assert simple.mean() < 0.75 * sizes.mean()
+    rewritten = sum(n for recipe, n in parts if recipe.shares[1] == 1)
+    assert rewritten == 128
+    families = invert.recipes(replace(tiny, corpus="families"))
+    given, targets = invert.draw(families, [np.arange(16)], 100)
+    assert given.unpack() == targets.unpack()
+
+
+@pytest.mark.parametrize("rows", [None, 40])
+def test_packed_sequences_have_the_loss_of_single_ones(tiny: Config, rows: int | None) -> None:
+    config = invert.decoder_config(replace(tiny, length=60))
+    parts = invert.recipes(replace(tiny, batch=32))
+    _, targets = invert.draw(parts, [np.arange(n) for _, n in parts], 100)
+    torch.manual_seed(0)
+    decoder = Decoder(config)
+    torch.nn.init.normal_(decoder.output.weight)  # which begins as zero
+    for block in decoder.blocks:
+        torch.nn.init.normal_(block.down, std=0.2)
+    vectors = torch.nn.functional.normalize(torch.randn(len(targets), config.dimension), dim=1)
+    packed, labels = invert.pack_rows(targets, config, rows)
+    loss, right = invert.token_loss(decoder, packed, vectors, labels)
+    loss.backward()
+    gradient = decoder.vector.weight.grad.clone()
+    decoder.zero_grad()
+
+    ids, lengths = prefix_tokens(targets, 200)
+    fits = lengths <= config.length
+    assert 0 < (~fits).sum() < len(fits)  # those are left out
+    tokens = torch.from_numpy(ids[fits, : config.length]).long()
+    logits = decoder(vectors[torch.from_numpy(fits)], tokens[:, :-1]).flatten(0, 1)
+    wanted = tokens[:, 1:].flatten()
+    want = torch.nn.functional.cross_entropy(logits, wanted, ignore_index=PAD)
+    want.backward()
+    assert loss.item() == pytest.approx(want.item(), rel=1e-5)
+    assert torch.allclose(gradient, decoder.vector.weight.grad, atol=1e-5)
+    known = wanted != PAD
+    share = (logits.argmax(-1) == wanted)[known].float().mean()
+    assert right.item() == pytest.approx(share.item())
+    with pytest.raises(RhovecError, match="rows"):
+        invert.pack_rows(targets, config, 1)
+
+
+def test_vectors_are_the_models(tiny: Config) -> None:
+    formulae = rv.random_formulae(30, seed=1)
+    source = invert.Neural(tiny)
+    want = rv.load(tiny.model).embed(formulae, warn=False)
+    programs = Programs.pack(formulae)
+    assert np.abs(source.embed(programs).numpy() - want).max() < 1e-5
+    assert np.abs(source(source.prepare(programs)).numpy() - want).max() < 1e-5
+
+
+def test_anchor_vectors_are_the_kernels(tiny: Config) -> None:
+    config = replace(tiny, vectors="anchors", signals=300)
+    source = invert.Anchors(config)
+    formulae = rv.random_formulae(20, seed=1)
+    kernel = rv.StlKernel(rv.Trajectories(source.signals.numpy()), sigma2=config.sigma2)
+    want = kernel.gram(formulae, source.anchors.unpack())
+    want /= np.linalg.norm(want, axis=1, keepdims=True)
+    assert want.shape == (20, config.dimension)
+    assert np.abs(source.embed(Programs.pack(formulae)).numpy() - want).max() < 1e-4
+    assert torch.equal(source.unit, invert.Anchors(config).unit)
+
+
+def test_noise_has_the_length_that_is_asked_for() -> None:
+    vectors = torch.nn.functional.normalize(torch.randn(50, 1024), dim=1)
+    moved = invert.disturbed(vectors, 0.1, torch.Generator().manual_seed(0))
+    assert torch.allclose(moved.norm(dim=1), torch.ones(50))
+    assert (moved - vectors).norm(dim=1).mean() == pytest.approx(0.1, rel=0.02)
+    assert invert.disturbed(vectors, 0.0, torch.Generator()) is vectors
+
+
+def test_what_is_published_is_read_back(
+    tiny: Config, whole: tuple[Path, Any], tmp_path: Path
+) -> None:
+    decoder = invert.decoder_with(list(Decoder(invert.decoder_config(tiny)).parameters()), tiny)
+    with torch.no_grad():
+        for p in decoder.parameters():
+            if p.ndim > 1:
+                torch.nn.init.normal_(p, std=0.5)
+    figures = invert.publish(tmp_path, tiny, decoder, shown=16)
+    assert figures["valid_valid"] == 1
+    found = store.read_decoder(tmp_path / "model")
+    assert found is not None
+    assert found[0] == decoder.config
+    generator = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(8, 24, generator=generator), dim=1)
+    assert Generator(*found).greedy(vectors.numpy()) == invert.greedy(decoder, vectors)
+
+
+def test_greedy_text_is_a_formula_or_none(tiny: Config) -> None:
+    config = replace(tiny, tokens="text", length=24)
+    torch.manual_seed(0)
+    decoder = Decoder(invert.decoder_config(config))
+    assert invert.greedy(decoder, torch.randn(3, 24)) == [None] * 3  # `unk` all along
+    ids = [2, 34, 17, 24, 34, 12, 34, 25, 34, 3, 1, 1]
+    assert invert._read(ids, True) == rv.parse("x_0 >= 1")
