@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import MissingDependencyError, RhovecError
-from .kernel import progress_bar
 from .shared import (
     Discrete,
     Formulae,
@@ -24,6 +23,7 @@ from .shared import (
     TracePaths,
     Variables,
     parse_formulae,
+    progress_bar,
     read_formulae,
     replacing,
     require_suffix,

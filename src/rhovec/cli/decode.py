@@ -12,9 +12,8 @@ import typer
 
 from ..errors import RhovecError
 from .embed import Device, ModelPath, _warn
-from .kernel import progress_bar
 from .search import read_schema
-from .shared import FormulaFiles, JsonLines, Line, parse_formulae, read_formulae
+from .shared import FormulaFiles, JsonLines, Line, parse_formulae, progress_bar, read_formulae
 
 if TYPE_CHECKING:
     import numpy as np

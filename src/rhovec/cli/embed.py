@@ -13,12 +13,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
-from .kernel import progress_bar
 from .shared import (
     Formulae,
     FormulaFiles,
     JsonLines,
     parse_formulae,
+    progress_bar,
     read_formulae,
     replacing,
     replacing_text,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +24,7 @@ from .shared import (
     TracePaths,
     Variables,
     parse_formulae,
+    progress_bar,
     read_formulae,
     replacing,
     replacing_text,
@@ -37,7 +36,6 @@ from .shared import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..kernel import Progress
 
 MAX_TABLE = 10  # formulae shown as a table on a terminal
 MAX_LABELS = 40  # formulae named in a picture
@@ -156,19 +154,6 @@ def kernel(
         show(gram, standard_errors, labels, facts)
     else:
         write_csv(gram, standard_errors, labels, facts, sys.stdout)
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Progress]:
-    """A bar on stderr if that is a terminal; yields what takes the share that is done."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    with Bars(
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    ) as bars:
-        task = bars.add_task(title, total=1.0)
-        yield lambda share: bars.update(task, completed=share)
 
 
 def write_csv(

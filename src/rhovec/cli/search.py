@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from ..errors import RhovecError
-from .kernel import progress_bar
 from .shared import (
     Discrete,
     Formulae,
@@ -28,6 +27,7 @@ from .shared import (
     TracePaths,
     Variables,
     parse_formulae,
+    progress_bar,
     read_formulae,
     sampling_step,
     split_names,

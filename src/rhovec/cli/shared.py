@@ -16,6 +16,7 @@ from ..errors import ParseError, RhovecError
 from ..formula import Formula, parse
 
 if TYPE_CHECKING:
+    from ..kernel import Progress
     from ..signals import Traces
 
 Formulae = Annotated[
@@ -196,3 +197,16 @@ def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
     if traces is None or traces.dt is None:
         raise RhovecError("--dt auto needs a time column in the traces; give the step in seconds")
     return traces.dt
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress]:
+    """A bar on stderr if that is a terminal; yields what takes the share that is done."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bars:
+        task = bars.add_task(title, total=1.0)
+        yield lambda share: bars.update(task, completed=share)

@@ -10,11 +10,18 @@ The batches depend on the arguments alone, not on `workers`. To go on where a ba
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Queue
+from threading import Event, Thread
+from typing import TypeVar
+
+import numpy as np
 
 from ..errors import RhovecError
 from .families import SPLITS, Batch, Recipe, draw_families, find_families
+
+T = TypeVar("T")
 
 
 def stream(
@@ -50,3 +57,43 @@ def _batches(
                 start = int(numbers[-1]) + 1
                 ahead.append(pool.submit(draw_families, recipe, numbers))
             yield ahead.popleft().result()
+
+
+def prepared(
+    parts: Sequence[tuple[Recipe, int]],
+    prepare: Callable[[list[np.ndarray]], T | None],
+    start: Sequence[int] | None = None,
+    workers: int = 1,
+) -> Generator[T, None, None]:
+    """What `prepare` makes of so many training families of each recipe, batch after batch, endless.
+
+    prepare gets the families' numbers, an array a recipe, and runs in threads; results come in the
+    order of the batches, and None is passed over. start: where each recipe begins.
+    """
+    ahead: Queue[Future[T | None]] = Queue(workers + 2)
+    stop = Event()
+
+    def find() -> None:
+        starts = list(start or [0] * len(parts))
+        while not stop.is_set():
+            numbers = [
+                find_families(recipe, first, families, "train")
+                for (recipe, families), first in zip(parts, starts, strict=True)
+            ]
+            starts = [int(n[-1]) + 1 for n in numbers]
+            ahead.put(pool.submit(prepare, numbers))
+
+    with ThreadPoolExecutor(workers) as pool:
+        finder = Thread(target=find, daemon=True)
+        finder.start()
+        try:
+            while True:
+                result = ahead.get().result()
+                if result is not None:
+                    yield result
+        finally:
+            stop.set()
+            while finder.is_alive():
+                while not ahead.empty():
+                    ahead.get()
+                finder.join(0.01)

@@ -34,7 +34,7 @@ from ..formula.core import (
 )  # fmt: skip
 from ..formula.fragment import REWRITTEN, in_fragment
 from ..formula.programs import Programs
-from .tree import COMPILED_FROM, _function, _variables
+from .tree import COMPILED_FROM, plain_or_compiled, variable_numbers
 
 PAD, BEGIN, END = range(3)
 OPERATOR = 3
@@ -79,14 +79,14 @@ def prefix_tokens(programs: Programs, length: int) -> tuple[np.ndarray, np.ndarr
     code = np.require(programs.code, requirements="W")
     atoms = code[:, 0] <= LT
     variable = np.zeros(len(code), np.int64)
-    variable[atoms] = _variables(programs)[code[atoms, 3]]
+    variable[atoms] = variable_numbers(programs)[code[atoms, 3]]
     if variable.max() >= CHANNELS:
         raise FormulaError(
             f"a formula uses x_{variable.max()}; prefix tokens know x_0 ... x_{CHANNELS - 1}"
         )
     limit = WHOLES - 1 / UNIT
     units = np.rint(programs.thresholds.clip(-limit, limit) * UNIT).astype(np.int64)
-    write = _function(_write, len(code) >= COMPILED_FROM)
+    write = plain_or_compiled(_write, len(code) >= COMPILED_FROM)
     ids: np.ndarray = write(code, variable, units, programs.offsets, length)
     return ids, lengths
 

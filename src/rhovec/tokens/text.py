@@ -35,7 +35,7 @@ from ..formula.core import (
 )  # fmt: skip
 from ..formula.printer import number_text
 from ..formula.programs import FormulaLike, Programs, as_formulae
-from .tree import COMPILED_FROM, _function, _place, _variables
+from .tree import COMPILED_FROM, first_fit, plain_or_compiled, variable_numbers
 
 SYMBOLS = (
     "unk", "pad", "/s", "s", "(", ")", "always", "eventually", "until", "and", "or", "not",
@@ -90,12 +90,12 @@ def text_tokens(
             f"{width}; use wider rows"
         )
     compiled = len(formulae.code) >= COMPILED_FROM
-    cls, used = _function(_place, compiled)(length + 1, width)
+    cls, used = plain_or_compiled(first_fit, compiled)(length + 1, width)
     if rows is None:
         rows = used
     elif used > rows:
         raise FormulaError(f"the batch needs {used} rows of {width} tokens, more than {rows}")
-    symbol, place, segment = _function(_fill, compiled)(
+    symbol, place, segment = plain_or_compiled(_fill, compiled)(
         symbols, length, cls, np.argsort(cls), rows, width
     )
     return TextTokens(symbol, place, segment, cls.astype(np.int32), length.astype(np.int32))
@@ -137,9 +137,9 @@ def _symbols(programs: Programs) -> tuple[np.ndarray, np.ndarray]:
     _check_operators(programs)
     # A single formula's code is frozen, which compiled code would take for another type.
     code = np.require(programs.code, requirements="W")
-    write = _function(_write, len(code) >= COMPILED_FROM)
+    write = plain_or_compiled(_write, len(code) >= COMPILED_FROM)
     symbols, starts = write(
-        code, programs.offsets, _variables(programs), *_numbers(programs.thresholds)
+        code, programs.offsets, variable_numbers(programs), *_numbers(programs.thresholds)
     )
     return symbols, np.diff(starts)
 

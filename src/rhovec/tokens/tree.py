@@ -96,13 +96,13 @@ def tree_tokens(
             f"a formula has {int(sizes.max()) - 1} nodes, and a row holds {width - 1}"
         )
     large = len(programs.code) >= COMPILED_FROM
-    place, used = _function(_place, large)(sizes, width)
+    place, used = plain_or_compiled(first_fit, large)(sizes, width)
     if rows is None:
         rows = used
     elif used > rows:
         raise FormulaError(f"the batch needs {used} rows of {width} tokens, more than {rows}")
-    node, threshold, relation, owner = _function(_fill, large)(
-        programs.code, programs.thresholds, programs.offsets, _variables(programs), place, rows,
+    node, threshold, relation, owner = plain_or_compiled(_fill, large)(
+        programs.code, programs.thresholds, programs.offsets, variable_numbers(programs), place, rows,
         width,
     )  # fmt: skip
     cls = place.astype(np.int32)
@@ -123,7 +123,7 @@ def from_tree(tokens: TreeTokens) -> list[Formula]:
     ]  # fmt: skip
 
 
-def _variables(programs: Programs) -> np.ndarray:
+def variable_numbers(programs: Programs) -> np.ndarray:
     """(channels,) int64: i for the channel x_i; a model knows no others."""
     numbers = []
     for channel in programs.channels:
@@ -137,11 +137,11 @@ def _variables(programs: Programs) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def _function(plain: Callable[..., Any], large: bool) -> Callable[..., Any]:
+def plain_or_compiled(plain: Callable[..., Any], large: bool) -> Callable[..., Any]:
     return compiled(plain) if large else plain
 
 
-def _place(lengths, width):  # type: ignore[no-untyped-def]
+def first_fit(lengths, width):  # type: ignore[no-untyped-def]
     """First-fit, the longest first: where each formula starts, and how many rows that takes."""
     order = np.argsort(-lengths, kind="mergesort")
     free = np.empty(len(lengths), np.int64)

@@ -19,12 +19,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from queue import Queue
-from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +31,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..corpus.families import Recipe, draw_families, find_families
+from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
 from ..evaluation.metrics import alignment, mean_error, uniformity
 from ..files import write_file
@@ -166,33 +164,8 @@ def work_ahead(
         work = Work(programs, code, tokens, torch.from_numpy(family), after)
         return pinned(work) if config.device.startswith("cuda") else work
 
-    ahead: Queue[Future[Work | None]] = Queue(config.workers + 2)
-    stop = Event()
-
-    def find() -> None:
-        starts = list(start or [0] * len(parts))
-        while not stop.is_set():
-            numbers = [
-                find_families(recipe, first, count // recipe.family_size, "train")
-                for (recipe, count), first in zip(parts, starts, strict=True)
-            ]
-            starts = [int(n[-1]) + 1 for n in numbers]
-            ahead.put(pool.submit(prepare, numbers))
-
-    with ThreadPoolExecutor(config.workers) as pool:
-        finder = Thread(target=find, daemon=True)
-        finder.start()
-        try:
-            while True:
-                work = ahead.get().result()
-                if work is not None:
-                    yield work
-        finally:
-            stop.set()
-            while finder.is_alive():
-                while not ahead.empty():
-                    ahead.get()
-                finder.join(0.01)
+    families = [(recipe, count // recipe.family_size) for recipe, count in parts]
+    return prepared(families, prepare, start, config.workers)
 
 
 def draw(parts: list[tuple[Recipe, int]], numbers: list[np.ndarray]) -> tuple[Programs, np.ndarray]:

@@ -18,11 +18,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from queue import Queue
-from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +37,7 @@ from ..corpus.families import (
     draw_families,
     find_families,
 )
+from ..corpus.stream import prepared
 from ..errors import FormulaError, MissingDependencyError, RhovecError
 from ..formula.core import Formula
 from ..formula.programs import Programs
@@ -52,7 +50,7 @@ from ..models.model import DEFAULT
 from ..robustness import lowering
 from ..signals import BaseMeasure
 from ..tokens import prefix, text
-from ..tokens.tree import _function, _place
+from ..tokens.tree import first_fit, plain_or_compiled
 from .distill import (
     Recorded,
     directions,
@@ -197,7 +195,7 @@ def pack_rows(
     symbols, starts, lengths = sequences(targets, config)
     lengths = np.where(lengths <= config.length, lengths - 1, 0)
     width = -(-(config.prefix + config.length - 1) // 8) * 8
-    first, used = _function(_place, True)(lengths + config.prefix, width)
+    first, used = plain_or_compiled(first_fit, True)(lengths + config.prefix, width)
     if rows is None:
         rows = used
     elif used > rows:
@@ -258,33 +256,7 @@ def work_ahead(
             packed, labels = packed.map(Tensor.pin_memory), labels.pin_memory()
         return Work(asked, packed, labels, tuple(int(n[-1]) + 1 for n in numbers))
 
-    ahead: Queue[Future[Work | None]] = Queue(config.workers + 2)
-    stop = Event()
-
-    def find() -> None:
-        starts = list(start or [0] * len(parts))
-        while not stop.is_set():
-            numbers = [
-                find_families(recipe, first, count, "train")
-                for (recipe, count), first in zip(parts, starts, strict=True)
-            ]
-            starts = [int(n[-1]) + 1 for n in numbers]
-            ahead.put(pool.submit(prepare, numbers))
-
-    with ThreadPoolExecutor(config.workers) as pool:
-        finder = Thread(target=find, daemon=True)
-        finder.start()
-        try:
-            while True:
-                work = ahead.get().result()
-                if work is not None:
-                    yield work
-        finally:
-            stop.set()
-            while finder.is_alive():
-                while not ahead.empty():
-                    ahead.get()
-                finder.join(0.01)
+    return prepared(parts, prepare, start, config.workers)
 
 
 def _more(rows: int) -> int:
