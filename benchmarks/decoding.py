@@ -44,10 +44,6 @@ PAPER = {"value": 0.8688, "lower_quartile": 0.465}  # cosine, 453 of 3000 formul
 SHOWN = ("cosine", "centred correlation", "L2 / sqrt(N)")
 
 
-def corpus_formulae(numbers: np.ndarray) -> list[Formula]:
-    return draw_families(CORPUS, numbers).programs.unpack()
-
-
 def write_corpus(path: Path, n: int, device: str | None) -> None:
     """Vectors (n, D) float16 of the first n seeds."""
     model = load(device=device)
@@ -55,7 +51,7 @@ def write_corpus(path: Path, n: int, device: str | None) -> None:
     numbers = find_families(CORPUS, 0, n, "train")
     for first in range(0, n, SCANNED):
         part = slice(first, first + SCANNED)
-        out[part] = model.embed(corpus_formulae(numbers[part]), warn=False)
+        out[part] = model.embed(draw_families(CORPUS, numbers[part]).programs, warn=False)
         print(f"\r{min(part.stop, n):,} of {n:,}", end="", flush=True)
     out.flush()
     print()
@@ -80,7 +76,8 @@ def retrieve(
     """The best answers, and the seconds, of retrieval alone and with tuning."""
     places = nearest(vectors, corpus, NEAREST)
     used, back = np.unique(places, return_inverse=True)
-    formulae = corpus_formulae(find_families(CORPUS, 0, len(corpus), "train")[used])
+    numbers = find_families(CORPUS, 0, len(corpus), "train")[used]
+    formulae = draw_families(CORPUS, numbers).programs.unpack()
     candidates = [[formulae[i] for i in row] for row in back.reshape(places.shape)]
     out = {}
 

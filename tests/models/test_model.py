@@ -13,9 +13,12 @@ import pytest
 
 import rhovec as rv
 from rhovec.errors import FormulaError, MissingDependencyError, ParseError, RhovecError
+from rhovec.formula.bulk import compiled
+from rhovec.formula.programs import Programs
 from rhovec.models import model as models
 from rhovec.models import store
 from rhovec.models.model import Finding, Model, RhovecWarning, load
+from rhovec.tokens.tree import depths
 
 from .tiny import save_tiny
 
@@ -217,6 +220,19 @@ def test_the_first_embedding_loads_nothing_heavy(folder: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert not set(run.stdout.split()) & {"torch", "numba", "llvmlite", "typer", "rich", "scipy"}
+
+
+def test_packed_formulae_and_their_texts_are_the_same(model: Model) -> None:
+    """Many texts are read at once, by code of its own; constants and `->` among them are rewritten."""
+    formulae = [*FORMULAE, rv.parse("x_0 > 1 -> next x_1 < 2"),
+                rv.parse("(true and x_1 < 3) <-> x_0 >= 0")]  # fmt: skip
+    single = np.stack([model.embed(phi, warn=False) for phi in formulae])
+    for given in ([str(phi) for phi in formulae], formulae, Programs.pack(formulae)):
+        assert np.abs(model.embed(given, warn=False) - single).max() < 1e-5
+    programs = Programs.pack(formulae)
+    depth = [phi.depth for phi in formulae]
+    assert depths(programs.code, programs.offsets).tolist() == depth
+    assert compiled(depths)(programs.code, programs.offsets).tolist() == depth
 
 
 @pytest.mark.gpu

@@ -25,6 +25,7 @@ torch = pytest.importorskip("torch")
 from rhovec.training import distill, records  # noqa: E402
 from rhovec.training.distill import Config, directions, kernel_of, pair_loss, train  # noqa: E402
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
+from rhovec.training.publish import publish  # noqa: E402
 
 TINY = Config(
     steps=6, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
@@ -69,6 +70,16 @@ def test_training_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_every_option_trains(changes: dict[str, Any], tmp_path: Path) -> None:
     train(replace(TINY, steps=2, validate=1, **changes), tmp_path)
     assert [line["step"] for line in records.read_log(tmp_path)] == [1, 2]
+
+
+def test_a_run_begins_with_another_models_weights(tmp_path: Path) -> None:
+    first = train(replace(TINY, steps=2), tmp_path / "first")
+    publish(tmp_path / "first", TINY, first, signals=64, families=4)
+    config = replace(TINY, origin=str(tmp_path / "first" / "model"), steps=1, lr=0.0, adam_lr=0.0)
+    again = train(config, tmp_path / "again")
+    assert torch.equal(flat(again), flat(first))  # rounded by publishing
+    with pytest.raises(RhovecError, match="the origin has the configuration"):
+        train(replace(config, layers=3), tmp_path / "other")
 
 
 # -- going on ----------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from rhovec.models import store  # noqa: E402
 from rhovec.models.decoder import Decoder  # noqa: E402
 from rhovec.models.generate import Generator  # noqa: E402
 from rhovec.tokens.prefix import PAD, prefix_tokens  # noqa: E402
-from rhovec.training import invert, records  # noqa: E402
+from rhovec.training import distill, invert, records  # noqa: E402
 from rhovec.training.invert import Config, train  # noqa: E402
 
 
@@ -272,6 +272,14 @@ def test_what_is_published_is_read_back(
     vectors = torch.nn.functional.normalize(torch.randn(8, 24, generator=generator), dim=1)
     assert Generator(*found).greedy(vectors.numpy()) == invert.greedy(decoder, vectors)
 
+    again = replace(tiny, origin=str(tmp_path / "model"), steps=1, lr=0.0, adam_lr=0.0)
+    assert torch.equal(flat(train(again, tmp_path / "again")), flat(decoder))
+    other = replace(again, width=64)
+    with pytest.raises(RhovecError, match="the origin has the configuration"):
+        train(other, tmp_path / "other")
+    with pytest.raises(RhovecError, match="no decoder to begin with"):
+        train(replace(again, origin=tiny.model), tmp_path / "none")
+
 
 def test_greedy_text_is_a_formula_or_none(tiny: Config) -> None:
     config = replace(tiny, tokens="text", length=24)
@@ -280,3 +288,19 @@ def test_greedy_text_is_a_formula_or_none(tiny: Config) -> None:
     assert invert.greedy(decoder, torch.randn(3, 24)) == [None] * 3  # `unk` all along
     ids = [2, 34, 17, 24, 34, 12, 34, 25, 34, 3, 1, 1]
     assert invert._read(ids, True) == rv.parse("x_0 >= 1")
+
+
+@pytest.mark.gpu
+def test_a_recorded_step_is_the_step(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(tiny, steps=20, validate=20, device="cuda")
+    train(config, tmp_path / "recorded")
+    monkeypatch.setattr(distill.Recorded, "WARM_UP", 10**9)
+    train(config, tmp_path / "plain")
+    one, other = (
+        [line["loss"] for line in records.read_log(tmp_path / name)]
+        for name in ("recorded", "plain")
+    )
+    assert len(one) == 20
+    assert one == pytest.approx(other, rel=0.02)

@@ -1,4 +1,4 @@
-"""`rhovec train encoder`: options are the fields of the training configuration."""
+"""`rhovec train encoder` and `decoder`: options are the fields of the training configurations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,39 +17,35 @@ from ..errors import MissingDependencyError, RhovecError
 app = typer.Typer(help="Train models on the exact kernel.", no_args_is_help=True)
 
 
-def training() -> Any:
-    """The module, or what to install."""
-    try:
-        from ..training import distill
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependencyError('training needs torch: pip install "rhovec[torch]"') from None
-    return distill
+Out = Annotated[Path, typer.Option(help="Folder of the run; an unfinished one goes on.")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Change a field of the preset; see `--fields`."
+    ),
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+Evaluate = Annotated[
+    bool, typer.Option(help="Measure the result and write it as a model, OUT/model.")
+]
+Fields = Annotated[
+    bool, typer.Option("--fields", help="List the fields with the preset's values and exit.")
+]
 
 
 def encoder(
-    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished one goes on.")],
+    out: Out,
     preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Change a field of the preset; see `--fields`."
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    evaluate: Annotated[
-        bool, typer.Option(help="Measure the result and write it as a model, OUT/model.")
-    ] = False,
+    set_: Changes = None,
+    device: Device = "cpu",
+    evaluate: Evaluate = False,
     formulae: Annotated[
         list[Path] | None,
         typer.Option("-F", "--file", help="Evaluate on these formulae, too: one a line, or a CSV."),
     ] = None,
     signals: Annotated[int, typer.Option(help="Of the kernel to evaluate against.")] = 16_384,
     families: Annotated[int, typer.Option(help="Held-out families to evaluate on.")] = 188,
-    fields: Annotated[
-        bool, typer.Option("--fields", help="List the fields with the preset's values and exit.")
-    ] = False,
+    fields: Fields = False,
 ) -> None:
     """Distil the exact kernel into an encoder.
 
@@ -58,21 +55,64 @@ def encoder(
     rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda.
     """
-    distill = training()
-    config = distill.with_overrides(preset, device=device, **parsed(distill.Config, set_ or []))
-    if fields:
-        for name, text in helps(distill.Config).items():
-            print(f"{name} = {getattr(config, name)}  # {text}")
+    distill = training("distill")
+    config = configured(distill, preset, device, set_, fields)
+    if config is None:
         return
     result = distill.train(config, out, report(config.steps))
     if evaluate:
-        from ..training.publish import publish
-
-        rows = publish(out, config, result, formulae or [], signals, families)
+        rows = training("publish").publish(out, config, result, formulae or [], signals, families)
         for row in rows:
             where = f" ({row['set']})" if "set" in row else ""
             value = "none" if row["value"] is None else f"{row['value']:.5f}"
             print(f"{row['measure']}{where}: {value}, n = {row['n']}")
+
+
+def decoder(
+    out: Out,
+    preset: Annotated[str, typer.Option(help="default, anchors, text or tiny.")] = "default",
+    set_: Changes = None,
+    device: Device = "cpu",
+    evaluate: Evaluate = False,
+    fields: Fields = False,
+) -> None:
+    """Teach a decoder to write the formulae of an encoder's vectors.
+
+    A run that was stopped goes on from its last checkpoint when the same command is given again.
+
+    Examples: rhovec train decoder --preset tiny --out run --evaluate;
+    rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate.
+    """
+    invert = training("invert")
+    config = configured(invert, preset, device, set_, fields)
+    if config is None:
+        return
+    result = invert.train(config, out, report(config.steps))
+    if evaluate:
+        for name, value in invert.publish(out, config, result).items():
+            print(f"{name}: {value:.5f}")
+
+
+def training(name: str) -> Any:
+    """A module of the package `training`, or what to install."""
+    try:
+        return import_module(f"rhovec.training.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingDependencyError('training needs torch: pip install "rhovec[torch]"') from None
+
+
+def configured(
+    module: Any, preset: str, device: str, changes: list[str] | None, listed: bool
+) -> Any:
+    """The configuration asked for; None if it was to be listed, which is done."""
+    config = module.with_overrides(preset, device=device, **parsed(module.Config, changes or []))
+    if not listed:
+        return config
+    for name, text in helps(module.Config).items():
+        print(f"{name} = {getattr(config, name)}  # {text}")
+    return None
 
 
 def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
@@ -102,13 +142,12 @@ def report(steps: int) -> Callable[[dict[str, Any]], None]:
 
     def show(line: dict[str, Any]) -> None:
         left = round(line["seconds_left"])
-        text = (
-            f"step {line['step']}/{steps}  loss {line['loss']:.5f}  alignment "
-            f"{line['alignment']:.5f}  {line['formulae_per_second']:,.0f} formulae/s  "
-            f"{left // 60}:{left % 60:02d} left"
+        shown = ("loss", "alignment", "accuracy", "valid_alignment", "valid_cosine", "valid_exact")
+        values = [f"{name} {line[name]:.5f}" for name in shown if name in line]
+        rate = f"{line['formulae_per_second']:,.0f} formulae/s"
+        text = "  ".join(
+            [f"step {line['step']}/{steps}", *values, rate, f"{left // 60}:{left % 60:02d} left"]
         )
-        if "valid_alignment" in line:
-            text += f"  validation {line['valid_alignment']:.5f}"
         print(f"\r{text}\033[K" if terminal else text, end="" if terminal else "\n",
               file=sys.stderr, flush=True)  # fmt: skip
         if terminal and line["step"] == steps:
@@ -118,6 +157,7 @@ def report(steps: int) -> Callable[[dict[str, Any]], None]:
 
 
 app.command()(encoder)
+app.command()(decoder)
 
 
 @app.callback()

@@ -67,11 +67,7 @@ def parse_programs(texts: Sequence[str]) -> Programs:
     left = np.flatnonzero(sizes == 0)
     if not len(left):
         return fast
-    others = Programs.pack([parse(texts[i]) for i in left.tolist()])
-    whole = Programs.join([fast, others])
-    order = np.arange(len(texts))
-    order[left] = len(texts) + np.arange(len(left))
-    return whole.select(order)
+    return fast.replace(left, Programs.pack([parse(texts[i]) for i in left.tolist()]))
 
 
 def _word(text: str) -> int:

@@ -7,6 +7,8 @@ formula that would pass `LARGEST` nodes is refused.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..errors import FormulaError
 from .core import (
     AND,
@@ -21,6 +23,7 @@ from .core import (
     Formula,
     Row,
 )  # fmt: skip
+from .programs import Programs
 from .simplify import simplify
 
 LARGEST = 100_000  # nodes
@@ -64,3 +67,13 @@ def in_fragment(phi: Formula) -> Formula:
                 starts.pop()
             out.append(row)
     return Formula.from_rows(out)
+
+
+def programs_in_fragment(programs: Programs) -> Programs:
+    """Likewise of a batch; formulae that need no rewriting are not looked at one by one."""
+    found = np.isin(programs.code[:, 0], list(REWRITTEN))
+    if not found.any():
+        return programs
+    chosen = np.flatnonzero(np.logical_or.reduceat(found, programs.offsets[:-1]))
+    rewritten = [in_fragment(phi) for phi in programs.select(chosen).unpack()]
+    return programs.replace(chosen, Programs.pack(rewritten))

@@ -42,6 +42,12 @@ class Programs:
         rows = np.arange(offsets[-1]) + np.repeat(self.offsets[chosen] - offsets[:-1], sizes)
         return Programs(self.code[rows], self.thresholds[rows], offsets, self.channels)
 
+    def replace(self, chosen: np.ndarray, others: Programs) -> Programs:
+        """With other formulae in the places `chosen`."""
+        order = np.arange(len(self))
+        order[chosen] = len(self) + np.arange(len(chosen))
+        return Programs.join([self, others]).select(order)
+
     @classmethod
     def join(cls, parts: Sequence[Programs]) -> Programs:
         """One batch after the other."""

@@ -22,12 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FormulaError, MissingDependencyError, RhovecError
+from ..formula.bulk import as_programs
 from ..formula.core import ALWAYS, EVENTUALLY, UNTIL, Formula
-from ..formula.fragment import in_fragment
+from ..formula.fragment import programs_in_fragment
 from ..formula.programs import FormulaLike, Programs, as_formulae
 from ..formula.schema import Schema
 from ..kernel import Formulae, Progress, StlKernel
 from ..signals import BaseMeasure
+from ..tokens.tree import COMPILED_FROM, depths, plain_or_compiled
 from . import store
 from .config import EncoderConfig
 from .generate import Generator
@@ -106,23 +108,22 @@ class Model:
         return digest[:12]
 
     def embed(
-        self, formulae: Formulae, *, warn: bool = True, progress: Progress | None = None
+        self, formulae: Formulae | Programs, *, warn: bool = True, progress: Progress | None = None
     ) -> np.ndarray:
         """Unit rows (B, dimension) float32; of a single formula (dimension,).
 
         warn: say so (RhovecWarning) if formulae lie outside of what the model was trained on.
         """
-        read, single = as_formulae(formulae)
-        read = list(map(in_fragment, read))
-        out = np.empty((len(read), self.dimension), np.float32)
+        programs, single = _read(formulae)
+        out = np.empty((len(programs), self.dimension), np.float32)
         done = 0
-        for chosen, programs in _blocks(read):
-            out[chosen] = self._encode(programs)
+        for chosen in _blocks(programs):
+            out[chosen] = self._encode(programs.select(chosen))
             done += len(chosen)
             if progress:
-                progress(done / len(read))
+                progress(done / len(out))
         if warn:
-            message = describe(self._outside(read), len(read))
+            message = describe(self._outside(programs), len(out))
             if message:
                 warnings.warn(message, RhovecWarning, stacklevel=2)
         return out[0] if single else out
@@ -232,9 +233,9 @@ class Model:
         unit: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
         return unit.astype(np.float32)
 
-    def outside(self, formulae: Formulae) -> list[Finding]:
+    def outside(self, formulae: Formulae | Programs) -> list[Finding]:
         """What of the formulae lies outside of what the model was trained on."""
-        return self._outside(list(map(in_fragment, as_formulae(formulae)[0])))
+        return self._outside(_read(formulae)[0])
 
     def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
         """The teacher: the exact kernel that the model was distilled from, on so many signals."""
@@ -245,14 +246,14 @@ class Model:
         measure = BaseMeasure(**teacher["measure"])
         return StlKernel(measure, n_signals, teacher["sigma2"], seed, device=device)
 
-    def _outside(self, formulae: Sequence[Formula]) -> list[Finding]:
+    def _outside(self, programs: Programs) -> list[Finding]:
         known = {
             "nodes": {"largest": self.encoder.nodes},
             "right bound": {"largest": self.encoder.points - 1},
             **self.config["range"],
         }
         found = []
-        for kind, values in _measures(formulae, "depth" in known).items():
+        for kind, values in _measures(programs, "depth" in known).items():
             if kind in known:
                 largest, error = known[kind]["largest"], known[kind].get("error")
                 found += [
@@ -354,9 +355,17 @@ def _folder(path: str | Path | None) -> Path:
         raise RhovecError(f"there is no folder {path}, nor does the hub give it: {line}") from None
 
 
-def _blocks(formulae: Sequence[Formula]) -> Iterator[tuple[np.ndarray, Programs]]:
-    """The formulae by length, in parts that fit into memory: (their places, packed)."""
-    sizes = np.array([phi.size + 1 for phi in formulae])
+def _read(formulae: Formulae | Programs) -> tuple[Programs, bool]:
+    """(the formulae in the operators that models know, whether a single one was given)."""
+    programs, single = (
+        (formulae, False) if isinstance(formulae, Programs) else as_programs(formulae)
+    )
+    return programs_in_fragment(programs), single
+
+
+def _blocks(programs: Programs) -> Iterator[np.ndarray]:
+    """The formulae's indices by length, in parts that fit into memory."""
+    sizes = np.diff(programs.offsets) + 1
     if sizes.max() > LARGEST + 1:
         raise FormulaError(
             f"a formula has {sizes.max() - 1:,} nodes; a model reads {LARGEST:,} at most"
@@ -364,13 +373,11 @@ def _blocks(formulae: Sequence[Formula]) -> Iterator[tuple[np.ndarray, Programs]
     order = np.argsort(sizes, kind="stable")
     sizes = sizes[order]
     for begin, end in ranges(sizes * np.maximum(sizes, 64), BLOCK):
-        chosen = order[begin:end]
-        yield chosen, Programs.pack([formulae[i] for i in chosen.tolist()])
+        yield order[begin:end]
 
 
-def _measures(formulae: Sequence[Formula], depth: bool) -> dict[str, np.ndarray]:
+def _measures(programs: Programs, depth: bool) -> dict[str, np.ndarray]:
     """For each key of EXCESSES the formulae's values (B,); depth, which takes longer, if asked for."""
-    programs = Programs.pack(formulae)
     operator, left, right, _ = programs.code.T
     timed = (operator == ALWAYS) | (operator == EVENTUALLY) | (operator == UNTIL)
     values = {"threshold": np.abs(programs.thresholds), "left bound": left * timed,
@@ -379,5 +386,6 @@ def _measures(formulae: Sequence[Formula], depth: bool) -> dict[str, np.ndarray]
     out = {kind: np.maximum.reduceat(value, starts) for kind, value in values.items()}
     out["nodes"] = np.diff(programs.offsets)
     if depth:
-        out["depth"] = np.array([phi.depth for phi in formulae])
+        large = len(programs.code) >= COMPILED_FROM
+        out["depth"] = plain_or_compiled(depths, large)(programs.code, programs.offsets)
     return out

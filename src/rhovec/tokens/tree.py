@@ -162,6 +162,26 @@ def first_fit(lengths, width):  # type: ignore[no-untyped-def]
     return place, used
 
 
+def depths(code, offsets):  # type: ignore[no-untyped-def]
+    """(B,) levels of operators above the deepest atom, of formulae in postfix order."""
+    out = np.empty(len(offsets) - 1, np.int64)
+    stack = np.empty(len(code) + 1, np.int64)
+    for b in range(len(out)):
+        top = 0
+        for i in range(offsets[b], offsets[b + 1]):
+            op = code[i, 0]
+            if op <= FALSE:
+                stack[top] = 0
+                top += 1
+                continue
+            if op >= AND:
+                top -= 1
+                stack[top - 1] = max(stack[top - 1], stack[top])
+            stack[top - 1] += 1
+        out[b] = stack[0]
+    return out
+
+
 def _fill(code, thresholds, offsets, variables, place, rows, width):  # type: ignore[no-untyped-def]
     node = np.zeros((rows, width, 4), np.int64)
     node[:, :, 0] = PADDING

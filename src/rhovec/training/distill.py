@@ -36,6 +36,7 @@ from ..errors import FormulaError, RhovecError
 from ..evaluation.metrics import alignment, mean_error, uniformity
 from ..files import write_file
 from ..formula.programs import Programs
+from ..models import store
 from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
 from ..robustness import cpu, lowering
@@ -74,6 +75,7 @@ class Config:
     adam_lr: float = 1e-3  # of AdamW, for all else
     warmup: int = 300  # steps
     average: float = 0.999  # decay of the averaged weights, which are the result; 0: the last ones
+    origin: str = ""  # folder of a model whose weights to begin with; empty: random ones
     tokens: str = "tree"  # tree or text
     pooling: str = "cls"  # cls, bos or mean
     width: int = 320  # of the encoder
@@ -293,6 +295,9 @@ def train(
     device = torch.device(config.device)
     torch.manual_seed(config.seed)
     encoder = Encoder(encoder_config(config)).to(device)
+    if config.origin:
+        about, tensors = store.read(config.origin)
+        begin_with(encoder, encoder.config, EncoderConfig(**about["encoder"]), tensors)
     weights: list[Tensor] = list(encoder.parameters())
     averaged = [p.detach().clone() for p in weights]
     optimisers = make_optimisers(encoder, config)
@@ -567,6 +572,15 @@ def resume(
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": state, "param_groups": groups})
     return step, tuple(facts["next"]), facts["seconds"]
+
+
+def begin_with(
+    module: torch.nn.Module, asked: Any, there: Any, tensors: dict[str, np.ndarray]
+) -> None:
+    """Copy a stored model's tensors into a module of the same configuration."""
+    if there != asked:
+        raise RhovecError(f"the origin has the configuration {there}, not {asked}")
+    module.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
 
 
 def encoder_with(weights: list[Tensor], config: Config) -> Encoder:

@@ -53,6 +53,7 @@ from ..tokens import prefix, text
 from ..tokens.tree import first_fit, plain_or_compiled
 from .distill import (
     Recorded,
+    begin_with,
     directions,
     embed,
     make_optimisers,
@@ -88,6 +89,7 @@ class Config:
     adam_lr: float = 1e-3  # of AdamW, for all else
     warmup: int = 300  # steps
     average: float = 0.999  # decay of the averaged weights, which are the result; 0: the last ones
+    origin: str = ""  # folder of a model whose decoder to begin with; empty: random weights
     tokens: str = "prefix"  # prefix or text
     width: int = 256  # of the decoder
     layers: int = 7  # of the decoder
@@ -426,6 +428,11 @@ def train(
     source = vector_source(config)
     torch.manual_seed(config.seed)
     decoder = Decoder(decoder_config(config)).to(device)
+    if config.origin:
+        stored = store.read_decoder(config.origin)
+        if stored is None:
+            raise RhovecError(f"the model in {config.origin} has no decoder to begin with")
+        begin_with(decoder, decoder.config, *stored)
     weights: list[Tensor] = list(decoder.parameters())
     averaged = [p.detach().clone() for p in weights]
     optimisers = make_optimisers(decoder, config)  # type: ignore[arg-type]

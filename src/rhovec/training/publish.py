@@ -18,12 +18,14 @@ from ..corpus.families import find_families
 from ..evaluation.encoder import evaluate_encoder
 from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
+from ..formula.bulk import compiled
 from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..kernel import StlKernel
 from ..models import store
 from ..models.encoder import Encoder
 from ..signals import BaseMeasure
+from ..tokens.tree import depths
 from .distill import Config, draw, embed, recipes
 from .records import environment, write_json
 
@@ -94,7 +96,7 @@ def training_range(config: Config, errors: dict[str, float]) -> dict[str, dict[s
     values = {
         "threshold": np.maximum.reduceat(np.abs(programs.thresholds), starts),
         "left bound": np.maximum.reduceat(programs.code[:, 1], starts),
-        "depth": np.array([phi.depth for phi in programs.unpack()]),
+        "depth": compiled(depths)(programs.code, programs.offsets),
     }
     known = {kind: round(float(np.quantile(v, 0.999)), 1) for kind, v in values.items()}
     known |= {"right bound": config.points - 1, "nodes": config.nodes}
