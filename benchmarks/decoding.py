@@ -65,9 +65,9 @@ def nearest(vectors: np.ndarray, corpus: np.ndarray, k: int) -> np.ndarray:
         block = vectors @ corpus[first : first + SCANNED].astype(np.float32).T
         here = np.broadcast_to(np.arange(first, first + block.shape[1]), block.shape)
         best, places = np.hstack([best, block]), np.hstack([places, here])
-        kept = np.argsort(-best, axis=1, kind="stable")[:, :k]
+        kept = np.argpartition(-best, min(k, best.shape[1]) - 1, axis=1)[:, :k]
         best, places = (np.take_along_axis(a, kept, axis=1) for a in (best, places))
-    return places
+    return np.take_along_axis(places, np.argsort(-best, axis=1), axis=1)
 
 
 def retrieve(

@@ -53,6 +53,8 @@ from .records import (
 
 # More equivalents than the corpus has: a family then has several formulae of one meaning.
 SHARES = (0.05, 0.30, 0.35, 0.30)
+# Eighths of a batch over x_0 ... x_2 in families and single, then over all channels.
+PARTS = (2, 3, 2, 1)
 SAMPLE = 512  # formulae of a batch whose metrics are logged
 
 
@@ -123,7 +125,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     """What a batch is drawn from, and how many formulae each gives.
 
     mixture: half in families, half single formulae of depths 1 ... 6 alike, some of them
-    complete trees; half of either over x_0 ... x_2 alone, half over all channels.
+    complete trees; most over x_0 ... x_2 alone, the others over all channels.
     """
     limits: dict[str, Any] = {"max_nodes": config.nodes}
     if config.corpus == "families":
@@ -135,7 +137,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     return [
         (
             Recipe(seed=4 * config.seed + 2 * i + k, channels=channels, **limits, **kind),
-            config.batch // 4,
+            config.batch * PARTS[2 * i + k] // 8,
         )
         for i, channels in enumerate((min(3, config.channels), config.channels))
         for k, kind in enumerate((families, alone))
