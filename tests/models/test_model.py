@@ -21,6 +21,7 @@ from rhovec.models.model import Finding, Model, RhovecWarning, load
 from rhovec.tokens.tree import depths
 
 from .tiny import save_tiny
+from .tiny_decoder import save_tiny_decoder
 
 FORMULAE = rv.random_formulae(60, seed=11)
 SOURCE = Path(__file__).parents[2] / "src"
@@ -239,3 +240,23 @@ def test_packed_formulae_and_their_texts_are_the_same(model: Model) -> None:
 def test_the_gpu_gives_the_same_vectors() -> None:
     formulae = rv.random_formulae(300, seed=4)
     assert np.abs(rv.load(device="cuda").embed(formulae) - rv.load().embed(formulae)).max() < 1e-4
+
+
+def test_saving_and_loading_gives_the_model_back(tmp_path: Path) -> None:
+    source = save_tiny_decoder(tmp_path / "source")
+    model = load(source)
+    model.save(tmp_path / "copy")
+    copy = load(tmp_path / "copy")
+    assert copy.config == model.config
+    assert np.array_equal(copy.embed(FORMULAE), model.embed(FORMULAE))
+    assert store.read_decoder(tmp_path / "copy") is not None
+    for name in ("config.json", "README.md", "encoder.safetensors", "decoder.safetensors"):
+        assert (tmp_path / "copy" / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_a_folder_that_changed_since_is_not_saved(tmp_path: Path) -> None:
+    model = load(save_tiny(tmp_path / "source"))
+    (tmp_path / "source" / "encoder.safetensors").write_bytes(b"another model")
+    with pytest.raises(RhovecError, match="SHA-256"):
+        model.save(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

@@ -107,6 +107,12 @@ class Model:
         digest: str = self.config["sha256"][store.WEIGHTS]
         return digest[:12]
 
+    def save(self, folder: str | Path) -> None:
+        """Write the model into a folder, which `load` reads and the Hugging Face hub takes as it is."""
+        if self.folder is None:
+            raise RhovecError("this model was made of tensors in memory; write it with store.save")
+        store.copy(self.folder, folder, self.config)
+
     def embed(
         self, formulae: Formulae | Programs, *, warn: bool = True, progress: Progress | None = None
     ) -> np.ndarray:

@@ -60,7 +60,7 @@ def save(
     encoder = _config(EncoderConfig, config["encoder"], "encoder", "the model")
     data = _to_bytes(tensors, encoder.shapes(), "the model")
     config["sha256"] = {WEIGHTS: hashlib.sha256(data).hexdigest()}
-    _write(Path(folder), WEIGHTS, data, config)
+    _write(Path(folder), {WEIGHTS: data}, config)
 
 
 def save_decoder(
@@ -80,7 +80,13 @@ def save_decoder(
     decoder = _decoder_config(config, "the decoder")
     data = _to_bytes(tensors, decoder.shapes(), "the decoder")
     config["sha256"][DECODER] = hashlib.sha256(data).hexdigest()
-    _write(Path(folder), DECODER, data, config)
+    _write(Path(folder), {DECODER: data}, config)
+
+
+def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None:
+    """Write the model that was read from `source`, with this config, into another folder."""
+    files = {name: _checked_file(Path(source) / name, config) for name in config["sha256"]}
+    _write(Path(folder), files, config)
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -261,29 +267,33 @@ def _read_weights(
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
-    data = _read_file(path)
-    if hashlib.sha256(data).hexdigest() != config["sha256"][path.name]:
-        raise RhovecError(
-            f"{path} is not the file that was saved, its SHA-256 differs; get the model again"
-        )
     try:
-        stored = from_bytes(data)
+        stored = from_bytes(_checked_file(path, config))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RhovecError(f"{path} is no safetensors file of numbers: {error}") from None
     _check_tensors(stored, shapes, str(path))
     return {name: array.astype(np.float32) for name, array in stored.items()}
 
 
-def _write(folder: Path, name: str, data: bytes, config: dict[str, Any]) -> None:
+def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:
     """The weights, the card, and the config last."""
     text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    files = ((name, data), (CARD, model_card(config).encode()), (CONFIG, text.encode()))
+    files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for file, content in files:
+        for file, content in files.items():
             write_file(folder / file, content)
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _checked_file(path: Path, config: Mapping[str, Any]) -> bytes:
+    data = _read_file(path)
+    if hashlib.sha256(data).hexdigest() != config["sha256"][path.name]:
+        raise RhovecError(
+            f"{path} is not the file that was saved, its SHA-256 differs; get the model again"
+        )
+    return data
 
 
 def _read_file(path: Path) -> bytes:

@@ -84,10 +84,11 @@ def environment(device: str) -> dict[str, Any]:
     git = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False
     )
+    program = Path(sys.argv[0]).name.replace("__main__.py", "rhovec")
     facts = {
         "rhovec": __version__, "commit": git.stdout.strip() or None, "python": platform.python_version(),
         "torch": torch.__version__, "numpy": numpy.__version__, "platform": platform.platform(),
-        "cpus": os.cpu_count(), "command": " ".join(sys.argv),
+        "cpus": os.cpu_count(), "command": " ".join([program, *sys.argv[1:]]),
     }  # fmt: skip
     if device.startswith("cuda"):
         facts |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
