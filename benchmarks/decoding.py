@@ -44,9 +44,8 @@ PAPER = {"value": 0.8688, "lower_quartile": 0.465}  # cosine, 453 of 3000 formul
 SHOWN = ("cosine", "centred correlation", "L2 / sqrt(N)")
 
 
-def write_corpus(path: Path, n: int, device: str | None) -> None:
+def write_corpus(path: Path, n: int, model: Model) -> None:
     """Vectors (n, D) float16 of the first n seeds."""
-    model = load(device=device)
     out = np.lib.format.open_memmap(path, "w+", np.float16, (n, model.dimension))
     numbers = find_families(CORPUS, 0, n, "train")
     for first in range(0, n, SCANNED):
@@ -190,7 +189,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
     given = parser.parse_args()
     if given.task:
-        write_corpus(Path(given.task[1]), given.n, given.device)
+        write_corpus(Path(given.task[1]), given.n, load(given.model, given.device))
         return
     facts: dict[str, Any] = {
         "command": " ".join(["python benchmarks/decoding.py", *sys.argv[1:]]), "seed": given.seed,

@@ -6,7 +6,8 @@ python benchmarks/kernel.py --part errors            coverage of the 95 % interv
 
 Times are medians of repeated calls: formulae that are already parsed to robustness vectors (unit
 rows, NumPy), and the same formulae to their Gram matrix (robustness included). Drawing the signals
-and parsing are apart. Needs numpy and numba; torch for CUDA.
+and parsing are apart; `rhovec evaluate efficiency` times from texts, in fresh processes.
+Needs numpy and numba; torch for CUDA.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import hashlib
 import json
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -29,42 +30,13 @@ from typing import Any
 import numpy as np
 
 import rhovec as rv
+from rhovec.evaluation.claims import paper_costs
+from rhovec.evaluation.efficiency import POINTS, SIGNALS, SIZES, Watch
 from rhovec.formula.core import Formula
 from rhovec.kernel import StlKernel
 from rhovec.signals import BaseMeasure
 
 RESULTS = Path(__file__).parents[1] / "results"
-SIZES = (500, 1000, 2000, 4000)
-SIGNALS = (500, 1000, 2000, 4000, 8000, 16000)
-POINTS = 1000
-# The paper, on an A100 80GB: B -> for each N of SIGNALS the seconds to embed and to compare, and
-# the memory (RAM + VRAM, MB) of each. Its last row was projected, not run.
-PAPER: dict[int, dict[str, tuple[float, ...]]] = {
-    500: {
-        "embed_s": (0.61, 0.83, 1.25, 2.21, 4.53, 12.44),
-        "embed_mb": (2059, 3061, 5051, 8955, 16995, 32442),
-        "gram_s": (1.58, 2.50, 4.38, 8.21, 16.81, 40.24),
-        "gram_mb": (2059, 3061, 5051, 8955, 16995, 32442),
-    },
-    1000: {
-        "embed_s": (1.09, 1.54, 2.40, 4.63, 9.10, 24.70),
-        "embed_mb": (3027, 4960, 8829, 16505, 32008, 62338),
-        "gram_s": (3.64, 6.17, 11.05, 21.57, 42.86, 98.51),
-        "gram_mb": (3027, 4960, 8829, 16505, 32008, 62338),
-    },
-    2000: {
-        "embed_s": (2.18, 3.03, 4.77, 8.36, 17.08, 48.86),
-        "embed_mb": (4907, 8737, 16464, 31696, 62384, 123384),
-        "gram_s": (10.54, 18.33, 33.87, 66.37, 132.29, 434.57),
-        "gram_mb": (4907, 8737, 16464, 31696, 62384, 123384),
-    },
-    4000: {
-        "embed_s": (4.33, 6.09, 9.47, 17.06, 34.30, 232.63),
-        "embed_mb": (8755, 16452, 31897, 62408, 123788, 246151),
-        "gram_s": (32.65, 60.11, 114.98, 227.25, 552.04, 1089.28),
-        "gram_mb": (16776, 32112, 62653, 123651, 245724, 489898),
-    },
-}
 PAIRS, PAIR_SIGNALS, TRUTH_SIGNALS = 500, 1000, 1_000_000
 
 
@@ -99,61 +71,43 @@ def read_formulae(path: Path, n: int) -> list[str]:
     return texts[:n]
 
 
-class Watch:
-    """Seconds and peak memory of calls; where the system lets us, the peak is set back before."""
-
-    def __init__(self, device: str, repeats: int):
-        self.device, self.repeats = device, repeats
-        self.resets = os.access("/proc/self/clear_refs", os.W_OK)
-
-    def __call__(self, work: Callable[[list[Formula]], Any], on: list[Formula]) -> dict[str, float]:
-        if self.resets:
-            Path("/proc/self/clear_refs").write_text("5")
-        if self.device != "cpu":
-            import torch
-
-            torch.cuda.reset_peak_memory_stats()
-        times = []
-        for _ in range(self.repeats):
-            start = time.perf_counter()
-            work(on)
-            times.append(time.perf_counter() - start)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        found = {
-            "s": statistics.median(times), "s_min": min(times), "s_max": max(times),
-            "ram_mb": peak / 1024, "vram_mb": 0.0, "ram_peak_is_of_the_call": self.resets,
-        }  # fmt: skip
-        if self.device != "cpu":
-            found["vram_mb"] = torch.cuda.max_memory_allocated() / 2**20
-        return found
+def cost(watch: Watch, work: Callable[[], Any], repeats: int) -> dict[str, float]:
+    """Seconds and peak memory of calls."""
+    watch.reset()
+    times = []
+    for _ in range(repeats):
+        start = watch.now()
+        work()
+        times.append(watch.now() - start)
+    return {
+        "s": statistics.median(times), "s_min": min(times), "s_max": max(times), **watch.peaks()
+    }  # fmt: skip
 
 
 def efficiency(
     formulae: list[Formula], counts: list[int], device: str, seed: int, repeats: int
 ) -> list[dict[str, Any]]:
-    watch, rows = Watch(device, repeats), []
-    StlKernel(BaseMeasure(points=POINTS), n_signals=64, device=device).gram(
-        formulae[:64]
-    )  # compile
+    watch, rows, paper = Watch(device), [], paper_costs()
+    measure = BaseMeasure(points=POINTS)
+    StlKernel(measure, n_signals=64, device=device).gram(formulae[:64])  # compiles
     for n in counts:
-        kernel = StlKernel(BaseMeasure(points=POINTS), n_signals=n, seed=seed, device=device)
-        start = time.perf_counter()
+        kernel = StlKernel(measure, n_signals=n, seed=seed, device=device)
+        start = watch.now()
         for _ in kernel.signals():
             pass
-        drawing = time.perf_counter() - start
+        drawing = watch.now() - start
         for b in [b for b in SIZES if b <= len(formulae)]:
-            embed = watch(kernel.signatures, formulae[:b])
-            gram = watch(kernel.gram, formulae[:b])
-            place = SIGNALS.index(n)
-            rows.append({
-                "part": "efficiency", "B": b, "N": n, "points": POINTS, "repeats": repeats,
-                "draw_s": drawing, **{f"embed_{k}": v for k, v in embed.items()},
-                **{f"gram_{k}": v for k, v in gram.items()},
-                "paper": {k: v[place] for k, v in PAPER[b].items()},
-            })  # fmt: skip
+            row = {"part": "efficiency", "B": b, "N": n, "points": POINTS, "repeats": repeats,
+                   "draw_s": drawing}  # fmt: skip
+            for what, work in (("embed", kernel.signatures), ("pairs", kernel.gram)):
+                found = cost(watch, partial(work, formulae[:b]), repeats)
+                row |= {f"{what}_{key}": value for key, value in found.items()}
+                row |= {f"{what}_paper_s": paper[b, n][f"{what} kernel"],
+                        f"{what}_paper_mb": paper[b, n][f"{what} kernel MB"]}  # fmt: skip
+            rows.append(row)
             print(
-                f"B {b:5d}  N {n:6d}  embed {embed['s']:8.3f} s  gram {gram['s']:8.3f} s  "
-                f"RAM {gram['ram_mb']:7.0f} MB  VRAM {gram['vram_mb']:7.0f} MB",
+                f"B {b:5d}  N {n:6d}  embed {row['embed_s']:8.3f} s  pairs {row['pairs_s']:8.3f} s  "
+                f"memory {row['pairs_memory_mb']:7.0f} MB",
                 flush=True,
             )
     return rows
@@ -206,22 +160,20 @@ def report(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
     lines = [
         "# Cost of the kernel", "", head, "",
         f"{facts['formulae']}. {POINTS} points, three variables. Medians of {rows[0]['repeats']} "
-        "calls. Embed: parsed formulae to robustness vectors (B, N); Gram: parsed formulae to the "
+        "calls. Embed: parsed formulae to robustness vectors (B, N); pairs: parsed formulae to the "
         "matrix (B, B), robustness included. Memory is the peak of the whole process (RAM) plus "
         "the peak of what it allocated on the GPU (VRAM). Parsing took "
         f"{facts['parse_s']:.3f} s for all formulae. The paper's columns are its kernel on an A100 "
         "80GB; it projected its last row.", "",
-        "| B | N | draw s | embed s | paper | ratio | memory MB | paper | Gram s | paper | ratio | "
+        "| B | N | draw s | embed s | paper | ratio | memory MB | paper | pairs s | paper | ratio | "
         "memory MB | paper |", "|---" * 13 + "|",
     ]  # fmt: skip
     for r in sorted(rows, key=lambda r: (r["B"], r["N"])):
-        p = r["paper"]
         cells = [str(r["B"]), str(r["N"]), f"{r['draw_s']:.3f}"]
-        for what in ("embed", "gram"):
-            memory = r[f"{what}_ram_mb"] + r[f"{what}_vram_mb"]
-            cells += [f"{r[f'{what}_s']:.3f}", f"{p[f'{what}_s']:.2f}",
-                      f"{p[f'{what}_s'] / r[f'{what}_s']:.0f}", f"{memory:.0f}",
-                      f"{p[f'{what}_mb']:.0f}"]  # fmt: skip
+        for what in ("embed", "pairs"):
+            ratio = r[f"{what}_paper_s"] / r[f"{what}_s"]
+            cells += [f"{r[f'{what}_s']:.3f}", f"{r[f'{what}_paper_s']:.2f}", f"{ratio:.0f}",
+                      f"{r[f'{what}_memory_mb']:.0f}", f"{r[f'{what}_paper_mb']:.0f}"]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 

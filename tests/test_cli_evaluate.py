@@ -71,6 +71,28 @@ def test_a_record_grows(formulae: Path) -> None:
     assert Path("elsewhere/figures/curve-loss.png").exists()
 
 
+def test_recorded_trainings_are_shown_as_long_as_they_are_there(formulae: Path) -> None:
+    place = Path("x/comparison/mean/evaluation.json")
+    place.parent.mkdir(parents=True)
+    row = {"measure": "alignment", "set": "formulae.txt", "n": 20, "value": 0.8, "recorded": True,
+           "steps": 77, "pooling": "mean", "model": "gone", "comparison": "mean"}  # fmt: skip
+    rows = [
+        row | {"claim": "fidelity", "shown": True},
+        row | {"claim": "agreement", "measure": "random", "shown": False},
+        row | {"claim": "comparison", "measure": "mean pooling", "shown": True},
+    ]
+    place.write_text(json.dumps(rows))
+    run("fidelity", "-F", formulae, "--quick", "--out", "x")
+    found = read("x/evaluation.json")
+    assert [r["claim"] for r in found if r.get("comparison")] == ["fidelity", "comparison"]
+    page = Path("x/README.md").read_text()
+    assert "formulae.txt, mean pooling" in page and "Trainings compared" in page
+    assert "77 steps; recorded; the weights are not kept" in page
+    place.unlink()
+    run("fidelity", "-F", formulae, "--quick", "--out", "x")
+    assert not any(r.get("comparison") for r in read("x/evaluation.json"))
+
+
 def test_every_claim_is_asked_for_by_default(
     formulae: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +104,7 @@ def test_every_claim_is_asked_for_by_default(
 
     monkeypatch.setattr(claims, "run", measured)
     run("-F", formulae, "--out", "x")
-    assert asked == list(claims.CLAIMS)
+    assert asked == list(claims.MEASURED)
 
 
 def test_a_run_that_breaks_off_keeps_what_it_has(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -42,16 +43,18 @@ def test_a_cell_of_each_side_on_a_gpu() -> None:
     assert_measured(rows, "cuda")
 
 
-def work(order: dict[str, Any]) -> dict[str, dict[str, float]] | None:
+def work(order: dict[str, Any]) -> tuple[list[dict[str, dict[str, float]]], bool]:
     """A machine on which embed takes B N / 10^6 seconds, pairs B^2 N / 10^6, and N = 400 fails."""
-    b, n = len(order["texts"]), order["N"] or 1
-    if n == 400:
-        return None
-    return {
-        key: {"n": 1, "memory_mb": 100.0}
-        | dict.fromkeys(("value", "low", "high"), b**power * n / 1e6)
-        for key, power in (("embed full", 1), ("pairs full", 2))
-    }
+    n = order["N"] or 1
+    return [
+        {
+            key: {"n": 1, "memory_mb": 100.0}
+            | dict.fromkeys(("value", "low", "high"), b**power * n / 1e6)
+            for key, power in (("embed full", 1), ("pairs full", 2))
+        }
+        for b in order["sizes"]
+        if n != 400 and b**2 * n / 1e6 <= order["budget"]
+    ], n != 400
 
 
 def test_what_does_not_fit_is_projected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +81,13 @@ def test_what_does_not_fit_is_projected(monkeypatch: pytest.MonkeyPatch) -> None
     assert held["embed, kernel, full, B = 32, N = 400"] == pytest.approx(expected)
 
 
+def test_a_process_ends_before_a_call_that_takes_too_long() -> None:
+    order = {"device": "cpu", "model": None, "points": 20, "seed": 0, "texts": TEXTS, "N": 16,
+             "sizes": [2, 4, 8], "repeats": 1}  # fmt: skip
+    assert len([*module._cells(order | {"budget": 1e9})]) == 3
+    assert len([*module._cells(order | {"budget": 0.0})]) == 1
+
+
 def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RhovecError, match="B = 65 needs as many"):
         efficiency(TEXTS, sizes=(65,))
@@ -85,7 +95,7 @@ def test_what_cannot_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
         efficiency(TEXTS, sizes=(3,), device="tpu")
     with pytest.raises(RhovecError, match=r"measuring failed: .*nowhere"):
         efficiency(TEXTS, sizes=(3,), model="nowhere")
-    monkeypatch.setattr(module, "_measure", lambda order: None)
+    monkeypatch.setattr(module, "_measure", lambda order: ([], False))
     with pytest.raises(RhovecError, match="not even B = 3 fits"):
         efficiency(TEXTS, sizes=(3,))
 
@@ -96,13 +106,15 @@ class OutOfMemoryError(RuntimeError):
 
 @pytest.mark.parametrize("error", [MemoryError(), OutOfMemoryError()])
 def test_a_worker_that_runs_out_of_memory(
-    monkeypatch: pytest.MonkeyPatch, error: Exception
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    def fail(order: dict[str, Any]) -> None:
+    def fails(order: dict[str, Any]) -> Iterator[dict[str, int]]:
+        yield {"fitted": 1}
         raise error
 
-    monkeypatch.setattr(module, "_cell", fail)
+    monkeypatch.setattr(module, "_cells", fails)
     monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
     with pytest.raises(SystemExit) as exit:
         worker()
     assert exit.value.code == OUT_OF_MEMORY
+    assert capsys.readouterr().out == '{"fitted": 1}\n'

@@ -81,21 +81,25 @@ def evaluate(
 ) -> None:
     """Measure the paper's claims; print a table, and write rows, figures and a page.
 
-    OUT/evaluation.json keeps what was measured before, unless it is measured again.
+    OUT/evaluation.json keeps what was measured before, unless it is measured again. Trainings that
+    benchmarks/comparison.py recorded in OUT/comparison are shown beside it.
 
     Examples: rhovec evaluate --quick; rhovec evaluate fidelity agreement -F formulae.csv;
     rhovec evaluate --device cuda; rhovec evaluate --add run/evaluation.json.
     """
-    from ..evaluation.claims import CLAIMS, run
+    from ..evaluation.claims import MEASURED, run
     from ..evaluation.report import ROWS, merge, read_rows, write, write_rows
     from ..models.model import load
     from ..signals import BaseMeasure
 
-    unknown = [claim for claim in claims or () if claim not in CLAIMS]
+    unknown = [claim for claim in claims or () if claim not in MEASURED]
     if unknown:
-        raise RhovecError(f"there is no claim {unknown[0]!r}; claims are {', '.join(CLAIMS)}")
+        raise RhovecError(f"there is no claim {unknown[0]!r}; claims are {', '.join(MEASURED)}")
     folder = out or (QUICK_OUT if quick else OUT)
-    rows = read_rows(folder / ROWS)
+    rows = merge(
+        [row for row in read_rows(folder / ROWS) if "comparison" not in row],
+        compared(folder / "comparison"),
+    )
     for path in add or ():
         if not path.exists():
             raise RhovecError(f"{path}: there is no such file")
@@ -121,7 +125,7 @@ def evaluate(
             progress("reading formulae", 0.0)
             sets = sets_of(files or (), loaded.encoder.channels, seed)
             new = run(
-                claims or CLAIMS, loaded, sets, kernel, quick, seed, progress,
+                claims or MEASURED, loaded, sets, kernel, quick, seed, progress,
                 lambda found: write_rows(folder, merged(found)),
             )  # fmt: skip
         rows = merged(new)
@@ -132,6 +136,15 @@ def evaluate(
     print(f"written: {', '.join(map(str, paths))}")
     if not find_spec("matplotlib"):
         print('no figures: they need matplotlib, pip install "rhovec[plots]"', file=sys.stderr)
+
+
+def compared(folder: Path) -> list[dict[str, Any]]:
+    """What benchmarks/comparison.py recorded: the rows of its table, and those of whole runs that
+    have a place among the claims (the paper's recipe, other poolings, 1000 points)."""
+    from ..evaluation.report import ROWS, read_rows
+
+    rows = [row for path in sorted(folder.glob(f"*/{ROWS}")) for row in read_rows(path)]
+    return [row for row in rows if row["claim"] == "comparison" or row.get("shown")]
 
 
 def sets_of(files: Sequence[Path], channels: int, seed: int) -> list[FormulaSet]:

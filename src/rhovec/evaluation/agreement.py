@@ -112,7 +112,15 @@ def _relative(distances: np.ndarray) -> float | None:
     return float(distances.mean() / largest) if largest > ROUNDING else None
 
 
-# -- K and S of given pairs ------------------------------------------------------------------------
+# -- K and S ---------------------------------------------------------------------------------------
+
+
+def matrices(
+    teacher: Teacher, embed: Embed, formulae: list[Formula]
+) -> tuple[np.ndarray, np.ndarray]:
+    """K and S of all pairs, (B, B) each."""
+    vectors = unit_rows(embed, formulae)
+    return teacher.gram(formulae), vectors @ vectors.T
 
 
 def pair_kernel(teacher: Teacher, pairs: Sequence[Pair]) -> np.ndarray:

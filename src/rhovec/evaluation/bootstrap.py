@@ -23,9 +23,15 @@ def interval(
     second: np.ndarray,
     seed: int,
 ) -> tuple[float, float]:
-    """(low, high) of a statistic of sums over n pairs.
+    """(low, high) of a statistic, which is given what `resampled` gives, and gives (R,)."""
+    return ends(statistic(*resampled(values, first, second, seed)))
 
-    values: (n,) each; statistic gets for each the sums (R,) of R resamples, and gives (R,).
+
+def resampled(
+    values: tuple[np.ndarray, ...], first: np.ndarray, second: np.ndarray, seed: int
+) -> list[np.ndarray]:
+    """For each of the values (n,) of n pairs its sums (R,) in R resamples.
+
     first, second: (n,) int, the groups of each pair's two formulae.
     """
     names = np.unique(np.concatenate([first, second]))
@@ -43,8 +49,12 @@ def interval(
 
     # A resample of a small set can hold no pair at all, and says nothing then.
     some = sums(np.ones(len(places))) > 0.5
-    resampled = statistic(*(sums(v)[some] for v in values))
-    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return [sums(v)[some] for v in values]
+
+
+def ends(statistics: np.ndarray) -> tuple[float, float]:
+    """(low, high) between which LEVEL of the resamples' statistics (R,) lie."""
+    low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 
 

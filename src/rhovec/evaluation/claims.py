@@ -24,10 +24,11 @@ from ..kernel import StlKernel
 from ..library import requirements
 from ..models.model import Model
 from . import efficiency, probing
-from .agreement import agreement, compare, pair_kernel, pair_similarity, unit_rows
+from .agreement import agreement, compare, matrices, pair_kernel, pair_similarity
 from .bootstrap import interval, mean_interval
+from .encoder import as_rows
 from .fidelity import fidelity
-from .metrics import neighbour_overlap
+from .metrics import neighbour_shares
 from .outside import outside
 from .reconstruction import reconstruction
 from .sets import FormulaSet, equivalent_of
@@ -188,7 +189,7 @@ def _efficiency_numbers() -> dict[tuple[str, str], Number]:
     return numbers
 
 
-CLAIMS = {
+CLAIMS = {  # the last one is measured by benchmarks/comparison.py, all others by `run`
     "fidelity": Claim(
         "Fidelity",
         "The inner products of the vectors reproduce the kernel: alignment above 0.9 for every "
@@ -249,7 +250,19 @@ CLAIMS = {
         "Not in the paper: what error to expect outside of what the model was trained on.",
         {"value": "", "alignment": "alignment"},
     ),
+    "comparison": Claim(
+        "Trainings compared",
+        "Short trainings of one length that differ in one thing each. The weights are not kept: "
+        "recorded by benchmarks/comparison.py.",
+        {
+            "value": "mean absolute error",
+            "alignment": "alignment",
+            "equivalent": "error on equivalent pairs",
+            "lexical": "error on lexically similar pairs",
+        },
+    ),
 }
+MEASURED = tuple(CLAIMS)[:-1]
 
 
 def number_of(row: Row, name: str = "value") -> Number | None:
@@ -313,9 +326,7 @@ class Job:
     def matrices(self, formulae: FormulaSet) -> tuple[np.ndarray, np.ndarray]:
         """Kernel and similarity of a set's formulae, (B, B) each."""
         if formulae.sha256 not in self._held:
-            kernel = self.teacher.gram(formulae.formulae)
-            vectors = unit_rows(self.embed, formulae.formulae)
-            self._held[formulae.sha256] = kernel, vectors @ vectors.T
+            self._held[formulae.sha256] = matrices(self.teacher, self.embed, formulae.formulae)
         return self._held[formulae.sha256]
 
 
@@ -329,7 +340,7 @@ def run(
     progress: Report | None = None,
     save: Callable[[list[Row]], None] | None = None,
 ) -> list[Row]:
-    """Measure claims (of CLAIMS): rows with claim, measure, n, value, and what else is known.
+    """Measure claims (of MEASURED): rows with claim, measure, n, value, and what else is known.
 
     What cannot be measured, say for want of a decoder, is a row without a value that has a `reason`.
     teacher: the kernel that vectors are held against, on signals that no training saw.
@@ -338,8 +349,8 @@ def run(
     """
     names = list(dict.fromkeys(claims))
     for name in names:
-        if name not in CLAIMS:
-            raise RhovecError(f"there is no claim {name!r}; claims are {', '.join(CLAIMS)}")
+        if name not in MEASURED:
+            raise RhovecError(f"there is no claim {name!r}; claims are {', '.join(MEASURED)}")
     job = Job(model, teacher, [thin(s) for s in sets] if quick else sets, quick, seed)
     parts = [(name, *part) for name in names for part in _parts(name, job)]
     facts = _facts(job)
@@ -429,9 +440,9 @@ def _digest(formulae: Iterable[Formula]) -> str:
 
 
 def _fidelity(job: Job, formulae: FormulaSet) -> Iterator[Row]:
-    kernel, similarity = job.matrices(formulae)
-    for name, entry in fidelity(kernel, similarity, formulae.groups, job.seed).items():
-        yield {"measure": name, "sha256": formulae.sha256, **entry}
+    """Beside the measures of `fidelity` the error by depth, and counts for a map of all pairs."""
+    kernel, similarity = both = job.matrices(formulae)
+    yield from as_rows("fidelity", formulae, fidelity(*both, formulae.groups, job.seed))
     b = len(kernel)
     gap = np.abs(kernel - similarity)
     errors = (gap.sum(1) - np.diag(gap)) / (b - 1)
@@ -455,11 +466,10 @@ def _fidelity(job: Job, formulae: FormulaSet) -> Iterator[Row]:
     }  # fmt: skip
 
 
-def _agreement(job: Job, formulae: FormulaSet) -> Iterator[Row]:
-    matrices = job.matrices(formulae)
-    found = agreement(job.teacher, job.embed, formulae, *matrices, job.seed)
-    for name, entry in found.items():
-        yield {"measure": name, "sha256": formulae.sha256, **entry}
+def _agreement(job: Job, formulae: FormulaSet) -> list[Row]:
+    both = job.matrices(formulae)
+    entries = agreement(job.teacher, job.embed, formulae, *both, job.seed)
+    return as_rows("agreement", formulae, entries)
 
 
 def _library(job: Job) -> Iterator[Row]:
@@ -469,9 +479,7 @@ def _library(job: Job) -> Iterator[Row]:
     formulae = [r.lowered for r in readable]
     names = [r.system.name for r in readable]
     systems = np.unique(names, return_inverse=True)[1]
-    kernel = job.teacher.gram(formulae)
-    vectors = unit_rows(job.embed, formulae)
-    similarity = vectors @ vectors.T
+    kernel, similarity = matrices(job.teacher, job.embed, formulae)
     i, j = np.nonzero(np.triu(systems[:, None] == systems, 1))
     k, s = kernel[i, j], similarity[i, j]
     facts = {
@@ -480,9 +488,9 @@ def _library(job: Job) -> Iterator[Row]:
         "outside": len({finding.index for finding in job.model.outside(formulae)}),
     }  # fmt: skip
 
-    def entry(measure: str, n: int, value: float, ends: tuple[float, float] | None = None) -> Row:
-        bounds = {} if ends is None else {"low": ends[0], "high": ends[1]}
-        return {"measure": measure, "n": n, "value": value, **bounds, **facts}
+    def entry(measure: str, n: int, value: float, ends: tuple[float, float]) -> Row:
+        low, high = ends
+        return {"measure": measure, "n": n, "value": value, "low": low, "high": high, **facts}
 
     error = np.abs(k - s)
     yield entry(
@@ -505,17 +513,13 @@ def _library(job: Job) -> Iterator[Row]:
         for system in np.unique(systems)
         if (systems == system).sum() > 2
     ]
-    found = [
-        (
-            len(rows),
-            neighbour_overlap(kernel[np.ix_(rows, rows)], similarity[np.ix_(rows, rows)], 1),
-        )
-        for rows in larger
-    ]
-    asked = sum(n for n, _ in found)
+    blocks = [np.ix_(rows, rows) for rows in larger]
+    shares = np.concatenate([neighbour_shares(kernel[b], similarity[b], 1) for b in blocks])
+    asked = np.concatenate(larger)
     yield entry(
-        "nearest of the same system found", asked, sum(n * share for n, share in found) / asked
-    )
+        "nearest of the same system found", len(asked), float(shares.mean()),
+        mean_interval(shares, asked, asked, job.seed),
+    )  # fmt: skip
     rewritten = [(phi, equivalent_of(phi, job.seed, place)) for place, phi in enumerate(formulae)]
     pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
     numbers = np.arange(len(pairs))

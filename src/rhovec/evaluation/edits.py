@@ -7,7 +7,9 @@ first length times its second divided by 64.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 
 import numpy as np
@@ -24,19 +26,22 @@ def edit_distances(sequences: Sequence[Sequence[int]]) -> np.ndarray:
     """
     ends = np.cumsum([0, *map(len, sequences)])
     symbols = np.fromiter(chain.from_iterable(sequences), np.int64, ends[-1])
-    distances: np.ndarray = _distances(symbols, ends)
-    return distances
+    out = np.zeros((len(sequences), len(sequences)), np.int32)
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda i: _distances(symbols, ends, out, i, threads), range(threads)))
+    return out
 
 
 @njit(cache=True, nogil=True)
-def _distances(symbols, ends):  # type: ignore[no-untyped-def]
+def _distances(symbols, ends, out, first, step):  # type: ignore[no-untyped-def]
+    """Rows first, first + step, ... of out from the diagonal on, and the columns that mirror them."""
     count = len(ends) - 1
-    out = np.zeros((count, count), np.int32)
     longest = (np.diff(ends).max() + 63) // 64 if count else 0
     alphabet = symbols.max() + 1 if len(symbols) else 0
     where = np.empty((alphabet, longest), np.uint64)
     up, down = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
-    for i in range(count):
+    for i in range(first, count, step):
         pattern = symbols[ends[i] : ends[i + 1]]
         where[:] = _0
         for at, symbol in enumerate(pattern):
@@ -44,7 +49,6 @@ def _distances(symbols, ends):  # type: ignore[no-untyped-def]
         for j in range(i + 1, count):
             distance = _distance(len(pattern), where, symbols[ends[j] : ends[j + 1]], up, down)
             out[i, j] = out[j, i] = distance
-    return out
 
 
 @njit(cache=True, nogil=True)

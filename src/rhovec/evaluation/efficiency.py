@@ -2,10 +2,11 @@
 
 What is done: `embed` gives a vector for each of B formulae (robustness on N signals, or the encoder's),
 `pairs` all B^2 similarities, embedding included. States: `loaded` has the signals drawn or the model
-loaded before, `full` includes that, and what a first call loads. Every cell is a process of its own:
-the full calls come first, at peak memory since its start; repeated calls are the loaded ones, at peak
-memory since the first of them. Importing rhovec, and compiling for the first time ever, count in none.
-Memory, in 10^6 bytes, is the resident memory of the whole process and what torch allocates on the GPU.
+loaded before, `full` includes that, and a call on a few formulae that loads what calls need. Every B of
+the encoder, and every N of the kernel with all its B, the smallest first, is a process of its own. There
+a full call comes first; repeated calls are the loaded ones, at peak memory since the first of them.
+Importing rhovec, and compiling for the first time ever, count in none. Memory, in 10^6 bytes, is the
+resident memory of the whole process and what torch allocates on the GPU.
 
 A cell that is expected to take longer than a budget, or that runs out of memory, is projected from the
 largest smaller one: seconds of embed grow with B N, of pairs with B^2 N (the paper says B^2 N P, but
@@ -22,7 +23,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from .sets import complete_seeds
 SIZES = (500, 1000, 2000, 4000)  # B of the paper's appendix
 SIGNALS = (500, 1000, 2000, 4000, 8000, 16000)  # N
 POINTS = 1000
+FEW = 64  # formulae of the call that loads
 VARIABLES = 3
 QUICK: dict[str, Any] = {"sizes": (100, 200), "signals": (500, 1000), "repeats": 1}
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -82,35 +84,41 @@ def efficiency(
         "device": device, "model": None if model is None else str(model), "points": points,
         "seed": seed,
     }  # fmt: skip
-    for n in (None, 64):  # compiles what is not compiled yet, for good
-        _measure({**order, "texts": texts[:64], "N": n, "repeats": 1})
-    cells: list[Size] = [(b, None) for b in sorted(sizes)]
-    cells += [(b, n) for n in sorted(signals) for b in sorted(sizes)]
+    for n in (None, FEW):  # compiles what is not compiled yet, for good
+        _measure({**order, "texts": texts, "sizes": [FEW], "N": n, "repeats": 1, "budget": budget})
+    groups: list[tuple[int | None, list[int]]] = [(None, [b]) for b in sorted(sizes)]
+    groups += [(n, sorted(sizes)) for n in sorted(signals)]
     known: dict[Size, Cell] = {}
     rows = []
-    for i, (b, n) in enumerate(cells):
-        expected = _projection(known, (b, n), points)
-        found, why = None, f"a call would take more than {budget:g} s"
-        if expected is None or max(part["value"] for part in expected.values()) <= budget:
-            found = _measure({**order, "texts": texts[:b], "N": n, "repeats": repeats})
-            why = "it does not fit into memory"
-        if found:
-            known[b, n] = found
-        cell = found or expected
-        if cell is None:
-            raise RhovecError(f"not even B = {b} fits into memory; ask for smaller sizes")
-        side = "encoder" if n is None else "kernel"
-        for key, part in cell.items():
-            what, state = key.split()
+    for i, (n, wanted) in enumerate(groups):
+        tried = [b for b in wanted if _longest(_projection(known, (b, n), points)) <= budget]
+        asked = {"texts": texts[: max(sizes)], "sizes": tried, "N": n, "repeats": repeats}
+        cells, fits = _measure({**order, **asked, "budget": budget}) if tried else ([], True)
+        known |= {(b, n): cell for b, cell in zip(tried, cells, strict=False)}
+        for b in wanted:
+            found = known.get((b, n))
+            cell = found or _projection(known, (b, n), points)
+            if cell is None:
+                raise RhovecError(f"not even B = {b} fits into memory; ask for smaller sizes")
+            large = "it does not fit into memory"
+            slow = f"a call would take more than {budget:g} s"
+            why = {} if found else {"why": slow if fits or b not in tried else large}
+            side = "encoder" if n is None else "kernel"
             size = f"B = {b}" if n is None else f"B = {b}, N = {n}"
-            rows.append({
-                "measure": f"{what}, {side}, {state}, {size}", "what": what, "side": side,
-                "state": state, "B": b, "N": n, **part, "projected": not found,
-                **({} if found else {"why": why}), **common,
-            })  # fmt: skip
+            for key, part in cell.items():
+                what, state = key.split()
+                rows.append({
+                    "measure": f"{what}, {side}, {state}, {size}", "what": what, "side": side,
+                    "state": state, "B": b, "N": n, **part, "projected": not found, **why, **common,
+                })  # fmt: skip
         if progress:
-            progress((i + 1) / len(cells))
+            progress((i + 1) / len(groups))
     return rows
+
+
+def _longest(cell: Cell | None) -> float:
+    """Seconds of a cell's longest call; 0 if nothing is known."""
+    return max(part["value"] for part in cell.values()) if cell else 0.0
 
 
 def _projection(known: dict[Size, Cell], size: Size, points: int) -> Cell | None:
@@ -140,69 +148,71 @@ def _projection(known: dict[Size, Cell], size: Size, points: int) -> Cell | None
     return out
 
 
-def _measure(order: dict[str, Any]) -> Cell | None:
-    """What a worker finds; None if memory does not suffice."""
+def _measure(order: dict[str, Any]) -> tuple[list[Cell], bool]:
+    """What a worker finds for the first of the order's sizes, and whether memory sufficed."""
     package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     run = subprocess.run(
         [sys.executable, "-c", WORKER], input=json.dumps(order), capture_output=True, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=False,
     )  # fmt: skip
-    if run.returncode in (OUT_OF_MEMORY, -9):
-        return None
-    if run.returncode:
+    if run.returncode not in (0, OUT_OF_MEMORY, -9):
         raise RhovecError(
             f"measuring failed: {(run.stderr.strip() or 'no message').splitlines()[-1]}"
         )
-    cell: Cell = json.loads(run.stdout)
-    return cell
+    return [json.loads(line) for line in run.stdout.splitlines()], not run.returncode
 
 
 # -- in a process of its own -----------------------------------------------------------------------
 
 
 def worker() -> None:
-    """Read an order from standard input, and print what was measured."""
+    """Read an order from standard input, and print a line for each cell."""
     order = json.load(sys.stdin)
     try:
-        found = _cell(order)
+        for cell in _cells(order):
+            print(json.dumps(cell), flush=True)
     except MemoryError:
         sys.exit(OUT_OF_MEMORY)
     except RuntimeError as error:  # torch's own has no name without torch
         if type(error).__name__ != "OutOfMemoryError":
             raise
         sys.exit(OUT_OF_MEMORY)
-    print(json.dumps(found))
 
 
-def _cell(order: dict[str, Any]) -> Cell:
-    texts, device, repeats = order["texts"], order["device"], order["repeats"]
-    prepare = _encoder if order["N"] is None else _kernel
-    watch = Watch(device)
+def _cells(order: dict[str, Any]) -> Iterator[Cell]:
+    """A cell for each of the sizes until one is expected to take longer than the budget."""
+    texts, repeats = order["texts"], order["repeats"]
+    watch = Watch(order["device"])
     start = watch.now()
-    calls = prepare(order)
+    calls = (_encoder if order["N"] is None else _kernel)(order)
     for call in calls.values():
-        call(texts[:1])
+        call(texts[:FEW])
     ready = watch.now() - start
-    found: Cell = {}
 
-    def note(key: str, times: list[float]) -> None:
-        found[key] = {
+    def measured(times: list[float]) -> dict[str, Any]:
+        return {
             "n": len(times), "value": statistics.median(times), "low": min(times),
             "high": max(times), **watch.peaks(),
         }  # fmt: skip
 
-    def seconds(call: Callable[[list[str]], Any]) -> float:
+    def seconds(call: Callable[[list[str]], Any], b: int) -> float:
         start = watch.now()
-        call(texts)
+        call(texts[:b])
         return watch.now() - start
 
-    for what, call in calls.items():
-        note(f"{what} full", [ready + seconds(call)])
-    for what, call in calls.items():
-        watch.reset()
-        note(f"{what} loaded", [seconds(call) for _ in range(repeats)])
-    return found
+    found: Cell = {}
+    before = 0
+    for b in order["sizes"]:
+        if found and _longest(found) * (b / before) ** 2 > order["budget"]:
+            return
+        found, before = {}, b
+        for what, call in calls.items():
+            found[f"{what} full"] = measured([ready + seconds(call, b)])
+        for what, call in calls.items():
+            watch.reset()
+            found[f"{what} loaded"] = measured([seconds(call, b) for _ in range(repeats)])
+        yield found
 
 
 def _kernel(order: dict[str, Any]) -> dict[str, Callable[[list[str]], Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..kernel import Teacher
-from .agreement import Embed, agreement, unit_rows
+from .agreement import Embed, agreement, matrices
 from .fidelity import fidelity
 from .sets import FormulaSet
 
@@ -18,24 +18,22 @@ from .sets import FormulaSet
 def evaluate_encoder(
     embed: Embed, teacher: Teacher, sets: Iterable[FormulaSet], seed: int = 0
 ) -> list[dict[str, Any]]:
-    """A row a set and claim: claim, measure, set, sha256, n, value, and low, high where they are known.
-
-    embed: B formulae -> unit rows (B, D). In rows of fidelity n counts formulae, in those of
-    agreement pairs; what else these have is said at `fidelity` and `compare`.
-    """
+    """The rows of fidelity and of agreement on each set. embed: B formulae -> unit rows (B, D)."""
     rows = []
     for formulae in sets:
-        kernel = teacher.gram(formulae.formulae)
-        vectors = unit_rows(embed, formulae.formulae)
-        similarity = vectors @ vectors.T
-        found = {
-            "fidelity": fidelity(kernel, similarity, formulae.groups, seed),
-            "agreement": agreement(teacher, embed, formulae, kernel, similarity, seed),
-        }
-        rows += [
-            {"claim": claim, "measure": name, "set": formulae.name, "sha256": formulae.sha256}
-            | entry
-            for claim, entries in found.items()
-            for name, entry in entries.items()
-        ]
+        both = matrices(teacher, embed, formulae.formulae)
+        rows += as_rows("fidelity", formulae, fidelity(*both, formulae.groups, seed))
+        rows += as_rows("agreement", formulae, agreement(teacher, embed, formulae, *both, seed))
     return rows
+
+
+def as_rows(
+    claim: str, formulae: FormulaSet, entries: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """A row an entry: claim, measure, set, sha256, n, value, and low, high where they are known.
+
+    In rows of fidelity n counts formulae, in those of agreement pairs; what else these have is said
+    at `fidelity` and `compare`.
+    """
+    about = {"set": formulae.name, "sha256": formulae.sha256}
+    return [{"claim": claim, "measure": name, **about, **entry} for name, entry in entries.items()]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import RhovecError
-from .bootstrap import interval, mean_interval
+from .bootstrap import ends, mean_interval, resampled
 from .metrics import (
     alignment,
     centred_alignment,
     mean_error,
-    neighbour_overlap,
+    neighbour_shares,
     rank_correlation,
     uniformity,
     weighted_loss,
@@ -31,20 +31,26 @@ def fidelity(
     """Each measure of the kernel matrix (B, B) against the inner products (B, B) by name.
 
     groups: (B,) int, formulae of one number are variants of one another (default: none are).
-    An entry has `n` = B and `value`; alignment and error also `low` and `high`, uniformity also
-    `kernel_value`, the kernel's own. A value that is not defined is None.
+    An entry has `n` = B and `value`; alignment, error, uniformity and overlap also `low` and `high`,
+    uniformity also `kernel_value`, the kernel's own. A value that is not defined is None.
     """
     b = len(kernel)
     if b <= NEIGHBOURS:
         raise RhovecError(f"fidelity needs more than {NEIGHBOURS} formulae, not {b}")
     groups = np.arange(b) if groups is None else groups
-    i, j = (x.ravel() for x in np.indices((b, b)))
+    first, second = (groups[x.ravel()] for x in np.indices((b, b)))
     k, s = kernel.ravel(), similarity.ravel()
-    apart = i != j
-    aligned = interval(
-        lambda ks, kk, ss: ks / np.sqrt(kk * ss), (k * s, k * k, s * s), groups[i], groups[j], seed
-    )
-    error = mean_interval(np.abs(k - s)[apart], groups[i][apart], groups[j][apart], seed)
+    apart = 1.0 - np.eye(b).ravel()
+    values = (k * s, k * k, s * s, apart * np.abs(k - s), apart, np.exp(4 * s - 4), np.ones(b * b))
+    ks, kk, ss, gap, pairs, near, all_pairs = resampled(values, first, second, seed)
+    shares = neighbour_shares(kernel, similarity, NEIGHBOURS)
+    overlap = f"overlap of {NEIGHBOURS} neighbours"
+    intervals = {
+        "alignment": ends(ks / np.sqrt(kk * ss)),
+        "mean absolute error": ends(gap / pairs),
+        "uniformity": ends(np.log(near / all_pairs)),
+        overlap: mean_interval(shares, groups, groups, seed),
+    }
     found: dict[str, dict[str, Any]] = {
         "mean absolute error": {"value": mean_error(kernel, similarity)},
         "alignment": {"value": alignment(kernel, similarity)},
@@ -52,11 +58,9 @@ def fidelity(
         "uniformity": {"value": uniformity(similarity), "kernel_value": uniformity(kernel)},
         "weighted loss": {"value": weighted_loss(kernel, similarity)},
         "rank correlation": {"value": rank_correlation(kernel, similarity)},
-        f"overlap of {NEIGHBOURS} neighbours": {
-            "value": neighbour_overlap(kernel, similarity, NEIGHBOURS)
-        },
+        overlap: {"value": float(shares.mean())},
     }
-    for name, (low, high) in (("alignment", aligned), ("mean absolute error", error)):
+    for name, (low, high) in intervals.items():
         found[name] |= {"low": low, "high": high}
     for entry in found.values():
         entry["n"] = b

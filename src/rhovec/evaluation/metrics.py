@@ -58,8 +58,8 @@ def rank_correlation(kernel: np.ndarray, similarity: np.ndarray) -> float:
     return float(k @ s / scale) if scale else float("nan")
 
 
-def neighbour_overlap(kernel: np.ndarray, similarity: np.ndarray, k: int = 10) -> float:
-    """Of the k formulae nearest to each by S, the share that is among the k nearest by K.
+def neighbour_shares(kernel: np.ndarray, similarity: np.ndarray, k: int = 10) -> np.ndarray:
+    """(B,): of the k formulae nearest to each by S, the share that is among the k nearest by K.
 
     Where equal values of K leave open which the k nearest are, all of them count as near.
     """
@@ -67,7 +67,9 @@ def neighbour_overlap(kernel: np.ndarray, similarity: np.ndarray, k: int = 10) -
     truth = np.where(others, kernel, -np.inf)
     found = np.argsort(np.where(others, -similarity, np.inf), axis=1, kind="stable")[:, :k]
     least = np.partition(truth, -k, axis=1)[:, -k]  # the k-th largest of each row
-    return float((np.take_along_axis(truth, found, axis=1) >= least[:, None] - TIED).mean())
+    near = np.take_along_axis(truth, found, axis=1) >= least[:, None] - TIED
+    shares: np.ndarray = near.mean(axis=1)
+    return shares
 
 
 def _centred(matrix: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from ..formula.core import ALWAYS, EVENTUALLY, UNTIL
 from ..formula.parser import parse
 from ..formula.programs import Programs
 from ..kernel import Teacher
-from .agreement import Embed, unit_rows
+from .agreement import Embed, matrices
 from .metrics import alignment, mean_error
 
 WRAPPED = "always[0,1] eventually[0,1] " * 6
@@ -31,8 +31,7 @@ def outside(
     rows = []
     for name, programs in _sorts(channels, families, seed):
         formulae = programs.unpack()
-        kernel, vectors = teacher.gram(formulae), unit_rows(embed, formulae)
-        similarity = vectors @ vectors.T
+        kernel, similarity = matrices(teacher, embed, formulae)
         rows.append({
             "claim": "outside", "measure": name, "n": len(formulae),
             "value": mean_error(kernel, similarity), "alignment": alignment(kernel, similarity),

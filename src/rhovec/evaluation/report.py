@@ -8,16 +8,18 @@ file: figures are inline SVG whose ink is the page's text colour, which is how t
 
 from __future__ import annotations
 
-import html
 import io
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import RhovecError
 from ..files import write_file
+from ..pages import BLUE, COLOURS, GREY, ORANGE, Cell, captioned, document, table
 from .claims import AGREEMENT, CLAIMS, DEEP, SORTS, Row, judge, number_of, overall, paper_costs
 from .probing import TARGETS
 
@@ -36,13 +38,6 @@ COLUMNS = {  # where a row is shown
 PAPER_POINTS = 1000
 POOLINGS = tuple(AGREEMENT)  # of the paper; the first is its choice, and ours
 LONG = 60  # lines of a table that is folded
-BLUE, ORANGE, GREEN, PURPLE = (
-    "#3987cf",
-    "#dd7a1f",
-    "#3d9a57",
-    "#9467bd",
-)  # seen on white and on black
-GREY = "#8a8a8a"  # for the paper
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -106,8 +101,13 @@ class Line(NamedTuple):
 def lines(rows: Iterable[Row]) -> list[Line]:
     """One for each number of the rows, in the order of CLAIMS; of rows for one cell the latest."""
     found: dict[tuple[str, str, str, str], dict[str, Row]] = {}
-    order = sorted(rows, key=lambda r: (not r.get("quick"), r.get("date", "")))
-    for row in order:
+
+    def rank(row: Row) -> tuple[bool, bool, str]:
+        """What comes last is shown: full sizes, a model trained on such traces, the latest."""
+        fits = row.get("trained_points") == row.get("points")
+        return not row.get("quick"), fits, row.get("date", "")
+
+    for row in sorted(rows, key=rank):
         column = "recipe" if row.get("recipe") == "paper" else "ours"
         if column == "ours" and row.get("points") == PAPER_POINTS and row["claim"] != "efficiency":
             column = "like"
@@ -318,122 +318,70 @@ def _anchor(claim: str) -> str:
     return CLAIMS[claim].title.lower().replace(" ", "-")
 
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1d2430; --soft: #5b6675; --line: #d9dee6; --page: #ffffff;
-  --good: #17713a; --bad: #a8480d; --worse: #b3202c; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ee; --soft: #9aa5b4; --line: #333c48; --page: #14181e;
-    --good: #63c588; --bad: #e8a25f; --worse: #f0808a; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-main { max-width: 72rem; margin: 0 auto; padding: 1rem; }
-h1 { font-size: 1.6rem; } h2 { margin-top: 2.5rem; font-size: 1.25rem; } h3 { font-size: 1rem; }
-a { color: inherit; }
-table { width: 100%; border-collapse: collapse; font-size: 0.875rem;
-  font-variant-numeric: tabular-nums; }
-th, td { padding: 0.3rem 0.6rem 0.3rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--line); }
-thead th { color: var(--soft); font-weight: 600; }
-tbody th { font-weight: 400; }
-code { font-size: 0.8125rem; }
-.soft { color: var(--soft); }
-.confirmed { color: var(--good); } .not-confirmed, .not-measured { color: var(--bad); }
-.reversed { color: var(--worse); }
-.figures { display: flex; flex-wrap: wrap; gap: 1.5rem; margin-top: 1.5rem; }
-figure { margin: 0; flex: 1 1 20rem; max-width: 27rem; }
-figcaption { color: var(--soft); font-size: 0.8125rem; }
-svg { width: 100%; height: auto; display: block; }
-svg text { fill: currentColor; font-family: system-ui, sans-serif !important; }
-@media (max-width: 50rem) {
-  thead { display: none; }
-  tr { display: block; padding: 0.5rem 0; border-bottom: 1px solid var(--line); }
-  th, td { display: block; border: 0; padding: 0; }
-  tbody th { font-weight: 600; }
-  td:empty { display: none; }
-  td[data-name]::before { content: attr(data-name) ": "; color: var(--soft); }
-}
-"""
-
-
 def page(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
-    """index.html: one file that needs nothing else."""
+    """index.html: one file that needs nothing else. Of a claim's sets all but the first are folded."""
     found, number = lines(rows), run_numbers(rows)
-    out = [
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<title>The paper's claims, measured</title><style>{STYLE}</style></head><body><main>",
-        f"<h1>The paper's claims, measured</h1><p>{_text(INTRODUCTION)}</p>",
-        "<table><thead><tr><th>claim</th><th>verdict</th></tr></thead><tbody>",
+    title = "The paper's claims, measured"
+    out = [f"<h1>{escape(title)}</h1><p>{escape(INTRODUCTION)}</p>"]
+    verdicts = [
+        (
+            Cell(f'<a href="#{claim}">{escape(CLAIMS[claim].title)}</a>'),
+            _verdict_cell(overall(_verdicts(part))),
+        )
+        for claim, part in _by_claim(found)
     ]
+    out.append(table(("claim", "verdict"), verdicts))
     for claim, part in _by_claim(found):
-        link = f'<a href="#{claim}">{_text(CLAIMS[claim].title)}</a>'
-        out.append(f"<tr><th>{link}</th>{_verdict_cell(overall(_verdicts(part)))}</tr>")
-    out.append("</tbody></table>")
-    for claim, part in _by_claim(found):
-        out.append(f'<section id="{claim}"><h2>{_text(CLAIMS[claim].title)}</h2>')
-        out.append(f"<p>{_text(_says(claim, part))}</p>")
-        for where in dict.fromkeys(line.where for line in part):
-            out += _table([line for line in part if line.where == where], number)
-        drawn = [figure for figure in figures if figure.claim == claim]
-        if drawn:
-            out.append('<div class="figures">')
-            out += [
-                f"<figure>{f.svg}<figcaption>{_text(f.caption)}</figcaption></figure>"
-                for f in drawn
-            ]
-            out.append("</div>")
+        out.append(f'<section id="{claim}"><h2>{escape(CLAIMS[claim].title)}</h2>')
+        out.append(f"<p>{escape(_says(claim, part))}</p>")
+        drawn = [captioned(f.svg, f.caption) for f in figures if f.claim == claim]
+        out += ['<div class="figures">', *drawn, "</div>"] if drawn else []
+        for i, where in enumerate(dict.fromkeys(line.where for line in part)):
+            here = [line for line in part if line.where == where]
+            shown, head = _table(here, number), escape(_set_text(here))
+            if i or len(here) > LONG:
+                summary = f"{head}: " * bool(head) + f"{len(here)} numbers"
+                out.append(f"<details><summary>{summary}</summary>{shown}</details>")
+            else:
+                out += [f"<h3>{head}</h3>"] * bool(head) + [shown]
         out.append("</section>")
     if not figures:
         out.append('<p class="soft">No figures: matplotlib was not installed.</p>')
-    out.append('<section id="runs"><h2>Runs</h2><table><thead><tr>')
-    out += [f"<th>{name}</th>" for name in ("run", *run_facts({}))]
-    out.append("</tr></thead><tbody>")
-    for i, run in enumerate(runs(rows), 1):
-        facts = run_facts(run)
-        command = f"<td><code>{_text(facts.pop('command'))}</code></td>"
-        rest = "".join(_cell(name, text) for name, text in facts.items())
-        out.append(f'<tr id="run-{i}"><th>{i}</th>{command}{rest}</tr>')
-    out.append("</tbody></table></section></main></body></html>")
-    return "\n".join(out) + "\n"
+    out.append('<section id="runs"><h2>Runs</h2>')
+    done = [run_facts(run) for run in runs(rows)]
+    cells = [
+        (
+            Cell(f'<span id="run-{i}">{i}</span>'),
+            Cell(f"<code>{escape(facts.pop('command'))}</code>"),
+            *(Cell(escape(fact)) for fact in facts.values()),
+        )
+        for i, facts in enumerate(done, 1)
+    ]
+    out += [table(("run", *run_facts({})), cells), "</section>"]
+    return document(title, out)
 
 
-def _table(part: Sequence[Line], number: Callable[[Row], int]) -> Iterator[str]:
+def _table(part: Sequence[Line], number: Callable[[Row], int]) -> str:
     columns = _columns(part)
-    if part[0].where:
-        yield f"<h3>{_text(_set_text(part))}</h3>"
     heads = ["measure", "paper", *columns.values(), "n", "interval", "verdict", "run"]
-    if len(part) > LONG:
-        yield f"<details><summary>{len(part)} numbers</summary>"
-    yield "<table><thead><tr>" + "".join(f"<th>{_text(head)}</th>" for head in heads)
-    yield "</tr></thead><tbody>"
+    rows = []
     for line in part:
-        run = number(line.main)
-        noted = number_of(line.main, line.field)
-        title = f' title="{_text(noted.where)}"' if noted else ""
-        cells = [f'<td data-name="paper"{title}>{_text(paper_text(line))}</td>']
-        cells += [_cell(title, cell(line, name)) for name, title in columns.items()]
-        cells.append(_cell("n", plain(line.n)))
-        cells.append(_cell("interval", interval_text(line.main, line.field)))
-        cells.append(_verdict_cell(judge(line.main, line.field)))
-        cells.append(f'<td data-name="run"><a href="#run-{run}">{run}</a></td>')
-        yield f"<tr><th>{_text(line.name)}</th>{''.join(cells)}</tr>"
-    yield "</tbody></table>"
-    if len(part) > LONG:
-        yield "</details>"
+        run, noted = number(line.main), number_of(line.main, line.field)
+        rows.append([
+            Cell(escape(line.name)),
+            Cell(escape(paper_text(line)), "number", noted.where if noted else ""),
+            *(Cell(escape(cell(line, name)), "number") for name in columns),
+            Cell(plain(line.n), "number"),
+            Cell(escape(interval_text(line.main, line.field)), "number"),
+            _verdict_cell(judge(line.main, line.field)),
+            Cell(f'<a href="#run-{run}">{run}</a>'),
+        ])  # fmt: skip
+    return table(heads, rows)
 
 
-def _cell(name: str, text: str) -> str:
-    return f'<td data-name="{_text(name)}">{_text(text)}</td>'
-
-
-def _verdict_cell(verdict: str) -> str:
+def _verdict_cell(verdict: str) -> Cell:
     kind = verdict.replace(" ", "-") if not verdict.startswith("in part") else "not-confirmed"
-    return f'<td class="{kind}">{_text(verdict)}</td>'
-
-
-def _text(text: str) -> str:
-    return html.escape(text)
+    return Cell(escape(verdict), kind)
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -456,7 +404,8 @@ def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
         from matplotlib.figure import Figure
     except ImportError:
         return
-    measured = (line.main for line in lines(rows) if line.field == "value")
+    own = [row for row in rows if "comparison" not in row]
+    measured = (line.main for line in lines(own) if line.field == "value")
     shown = [row for row in measured if row["value"] is not None]
     shown += [row for row in rows if "counts" in row]
     sketches: list[tuple[str, str, str, Callable[[Axes], bool]]] = [
@@ -501,7 +450,7 @@ def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
         for name, claim, caption, sketch in sketches:
             figure = Figure(figsize=(4.4, 3.3), layout="constrained")
             axes = figure.subplots()
-            axes.set_prop_cycle(color=[BLUE, ORANGE, GREEN, PURPLE])
+            axes.set_prop_cycle(color=COLOURS)
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(alpha=0.3)
             if sketch(axes):
@@ -525,7 +474,7 @@ def _svg(figure: Figure, name: str, caption: str) -> str:
     text = re.sub(r"#000000|(?<=fill: )black|(?<=stroke: )black", "currentColor", text)
     text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text)
     text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{_text(caption)}"', 1).strip()
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1).strip()
 
 
 def _curve(axes: Axes, log: Sequence[Row], name: str) -> bool:
@@ -589,7 +538,7 @@ def _agreement(axes: Axes, shown: Sequence[Row]) -> bool:
     places = [SORTS.index(row["measure"]) + 0.25 for row in chosen[: len(values)]]
     axes.plot(places, values, "D", color=GREY, label="paper")
     axes.set_yscale("log")
-    axes.set_xticks(range(len(SORTS)), ["equivalent", "random", "lexically\nsimilar"])
+    axes.set_xticks(range(len(SORTS)), ["equivalent", "random", "lexically similar"])
     axes.set(ylabel="mean absolute error", xlim=(-0.5, len(SORTS) - 0.5))
     if chosen:
         axes.legend(frameon=False, fontsize=8, loc="upper left")
@@ -626,7 +575,13 @@ def _costs(axes: Axes, shown: Sequence[Row], what: str, quantity: str) -> bool:
         if costs:
             axes.plot(list(costs), level_of, style, color=GREY, label=label)
     axes.set(xscale="log", yscale="log", xlabel="N, signals", ylabel=quantity)
-    axes.set_title(f"B = {b}", fontsize=9)
+    low, high = (math.log10(end) for end in axes.get_ylim())
+    axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
+    axes.set_xticks(sorted({row["N"] for row in rows if row["side"] == "kernel"}))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.set_minor_formatter(lambda value, _: "")
+    axes.set_title(f"B = {b} formulae", fontsize=9)
     axes.legend(frameon=False, fontsize=8)
     return True
 
@@ -674,5 +629,7 @@ def _points(axes: Axes, places: Sequence[float], rows: Sequence[Row], **style: A
     axes.errorbar(places, values, (below, above), marker="o", markersize=4, capsize=2, **style)
 
 
-def _short(text: str, size: int = 48) -> str:
-    return text if len(text) <= size else f"{text[: size - 1]}…"
+def _short(where: str, size: int = 40) -> str:
+    """A set's name in a legend: without its seed and its size."""
+    name = re.sub(r", seed \d+| \(.*?\)", "", where)
+    return name if len(name) <= size else f"{name[: size - 1]}…"
