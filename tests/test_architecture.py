@@ -18,18 +18,18 @@ DOOR = "__init__"  # rhovec/__init__.py, which re-exports names from the layers 
 LAYERS = (
     ("cli",),
     (DOOR,),
-    ("training",),
+    ("demo", "training"),
     ("evaluation",),
-    ("search",),
+    ("search", "sklearn"),
     ("compare", "corpus", "models"),
     ("kernel", "tokens"),
     ("library", "robustness", "signals"),
     ("formula",),
-    ("errors", "files"),
+    ("errors", "files", "pages"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-HEAVY = {"torch", "numba", "pyarrow", "matplotlib", "onnxruntime", "hypothesis"}
+HEAVY = {"torch", "numba", "pyarrow", "matplotlib", "onnxruntime", "hypothesis", "sklearn"}
 # Where a heavy library may be imported at module level; a folder stands for all in it.
 ALLOWED = {
     "robustness/cpu.py": {"numba"},
@@ -42,6 +42,7 @@ ALLOWED = {
     "corpus": {"numba", "torch"},
     "evaluation/edits.py": {"numba"},
     "search/coarse.py": {"numba"},
+    "sklearn.py": {"sklearn"},
     "training": {"numba", "torch"},
 }
 

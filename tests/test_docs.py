@@ -1,8 +1,9 @@
-"""The documentation runs: Python and commands print what a page shows, and links lead to files.
+"""The documentation is true: Python and commands print what a page shows, links lead somewhere, and
+the reference, the tree and the index are complete.
 
-In a python block a line that starts with `# ` is output, and all output is shown. In a console
-block `$ ` starts a command of rhovec, and the lines below it, if any, are its output. The blocks of
-a page run in order, in one namespace and one folder.
+In a python block a line that starts with `# `, or is `#`, is output, and all output is shown. In a
+console block `$ ` starts a command of rhovec, and the lines below it, if any, are its output. The
+blocks of a page run in order, in one namespace and one folder.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import io
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +25,10 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
 def run_page(text: str, name: str, folder: Path) -> None:
     """Run the blocks of a page in `folder`, which must be the working directory."""
     namespace: dict[str, object] = {"__name__": name}
@@ -30,7 +36,7 @@ def run_page(text: str, name: str, folder: Path) -> None:
         language, code = block.groups()
         line = text.count("\n", 0, block.start(2))
         if language == "python":
-            shown = [part[2:] for part in code.splitlines() if part.startswith("# ")]
+            shown = [part[2:] for part in code.splitlines() if part[:2] in ("#", "# ")]
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
                 exec(compile("\n" * line + code, name, "exec"), namespace)
@@ -62,7 +68,7 @@ def run_command(command: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_blocks_run_and_print_what_they_show(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_page(page.read_text(), str(page), tmp_path)
@@ -85,19 +91,49 @@ def test_a_page_that_is_wrong_is_noticed(text, tmp_path, monkeypatch):
         run_page(text, "page.md", tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page):
-    links = re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", page.read_text()))
-    local = [link.partition("#")[0] for link in links if "://" not in link]
-    assert [link for link in local if not (page.parent / link).exists()] == []
+def anchors(page: Path) -> set[str]:
+    """What #… may name on a page, as GitHub makes it of the headings."""
+    titles = re.findall(r"^#+ (.*)$", _BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_the_tree_in_the_readme_exists():
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_to_files_and_headings(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", page.read_text())):
+        path, _, anchor = link.partition("#")
+        if "://" not in link:
+            target = page.parent / path if path else page
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_the_tree_in_the_readme_is_the_package():
     text = (ROOT / "README.md").read_text()
     (tree,) = re.findall(r"^src/rhovec/\n((?:  .*\n)+)", text, re.MULTILINE)
-    folder = SOURCE / "rhovec"
-    for indentation, name in re.findall(r"^( +)(\S+)", tree, re.MULTILINE):
-        path = (folder if len(indentation) == 4 else SOURCE / "rhovec") / name
-        assert path.is_dir() if name.endswith("/") else path.is_file(), path
-        if name.endswith("/"):
-            folder = path
+    there = {
+        path.name + "/" * path.is_dir()
+        for path in (SOURCE / "rhovec").iterdir()
+        if not path.name.startswith("__") and path.suffix in ("", ".py")
+    }
+    assert sorted(re.findall(r"^  (\S+)", tree, re.MULTILINE)) == sorted(there)
+
+
+def test_every_page_is_in_the_index():
+    text = (ROOT / "docs" / "README.md").read_text()
+    assert [p.name for p in PAGES if p.parent.name == "docs" and f"({p.name})" not in text] == [
+        "README.md"
+    ]
+
+
+def test_the_reference_is_what_the_code_says():
+    script = runpy.run_path(str(ROOT / "docs" / "api.py"))
+    assert script["PAGE"].read_text() == script["page"](), "run python docs/api.py"
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=name)
+def test_examples_run(example, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    monkeypatch.setattr(sys, "argv", [str(example)])
+    runpy.run_path(str(example))
+    assert any(tmp_path.iterdir())

@@ -1,0 +1,83 @@
+"""Formulae as features for scikit-learn: `StlVectorizer`, a model as the first step of a pipeline.
+
+    make_pipeline(StlVectorizer(), Ridge()).fit(formulae, y)
+
+It learns nothing from the data: a model is read when vectors are first asked for and is shared by all
+vectorizers of the process, so that clones in a cross-validation cost nothing and a stored pipeline
+holds no weights. For signatures of a kernel instead, sklearn's FunctionTransformer(kernel.signatures)
+is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from .errors import MissingDependencyError, RhovecError
+from .formula.core import Formula
+from .formula.programs import FormulaLike
+from .formula.schema import Schema
+from .models.model import load
+
+try:
+    from sklearn.base import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        BaseEstimator,
+        ClassNamePrefixFeaturesOutMixin,
+        TransformerMixin,
+    )
+except ImportError:
+    raise MissingDependencyError(
+        'StlVectorizer needs scikit-learn: pip install "rhovec[sklearn]"'
+    ) from None
+
+_load = lru_cache(maxsize=2)(load)
+
+
+class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
+    """Formulae (text or Formula), n of them, to a model's unit vectors (n, dimension) float32.
+
+    model: a model's folder, or "owner/name" of the Hugging Face hub; None is the shipped one.
+    device: None for NumPy; "cpu" or "cuda" for torch.
+    schema: reads and lowers formulae in names, units and seconds.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        device: str | None = None,
+        schema: Schema | None = None,
+    ):
+        self.model = model
+        self.device = device
+        self.schema = schema
+
+    def fit(self, X: Iterable[FormulaLike], y: object = None) -> Self:
+        """Nothing to learn."""
+        return self
+
+    def transform(self, X: Iterable[FormulaLike]) -> np.ndarray:
+        """The vectors (n, dimension) float32."""
+        formulae = list(X)
+        if isinstance(X, str) or not all(isinstance(phi, str | Formula) for phi in formulae):
+            raise RhovecError("StlVectorizer takes one list of formulae, each a text or a Formula")
+        if self.schema is not None:
+            formulae = [self.schema.lower(phi) for phi in formulae]
+        return _load(self.model, self.device).embed(formulae)
+
+    @property
+    def _n_features_out(self) -> int:
+        return _load(self.model, self.device).dimension
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.no_validation = True
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
