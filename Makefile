@@ -3,12 +3,13 @@
 # make lint   formatting, style and types
 # make bench  exact engine against other libraries, same work, same run
 # make compare  agreement with other libraries
+# make package  wheel and sdist, and the wheel tried in an environment of its own
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench compare clean
+.PHONY: demo test lint bench compare package clean
 
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
@@ -26,6 +27,14 @@ bench: $(VENV)/developer
 
 compare: $(VENV)/developer
 	$(BIN)/python benchmarks/compare.py
+
+# PYTHON=python3.13 tries it with another Python.
+package: $(VENV)/developer
+	rm -rf dist $(VENV)/package
+	$(BIN)/python -m hatchling build -d dist
+	$(PYTHON) -m venv $(VENV)/package
+	$(VENV)/package/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(VENV)/package/bin/python -I tests/installed.py
 
 clean:
 	rm -rf $(VENV) .peers

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 import rhovec
 from rhovec.cli import app
-from rhovec.cli.demo import demo_systems
 from rhovec.cli.formulae import show_table
 from rhovec.cli.shared import parse_formulae, read_formulae
 from rhovec.formula.sample import random_formulae
@@ -271,26 +270,7 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
     assert "false" in text
 
 
-# -- demo, help, and real processes ------------------------------------------------------------
-
-
-def test_demo_has_a_good_trace_and_violations_everywhere() -> None:
-    for system in demo_systems():
-        lines = read_formulae(list(system.requirements.values()), None)
-        formulae = parse_formulae(lines, system.discrete, dt=system.dt)
-        names = list(next(iter(system.traces.values())))
-        signals = {name: [trace[name] for trace in system.traces.values()] for name in names}
-        holds = satisfaction(formulae, signals)
-        assert holds[:, 0].all(), system.title
-        assert not holds[:, 1:].all(axis=0).any(), system.title
-        assert np.array_equal(holds, robustness(formulae, signals) > 0)
-
-
-def test_demo_fits_eighty_columns() -> None:
-    text = run("demo")
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.count("✗") > 5
-    assert text.count("✓") > 10
+# -- help, and real processes ------------------------------------------------------------------
 
 
 def test_help_and_version() -> None:
@@ -300,7 +280,7 @@ def test_help_and_version() -> None:
     assert run("--version") == f"rhovec {rhovec.__version__}\n"
 
 
-@pytest.mark.parametrize("name", ["parse", "robustness", "kernel", "corpus", "demo"])
+@pytest.mark.parametrize("name", ["parse", "robustness", "kernel", "corpus", "bench", "demo"])
 def test_help_is_light(name: str) -> None:
     code = (
         "import sys; from rhovec.cli import app\n"
@@ -355,3 +335,14 @@ def test_ascii_output_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     out, err = process.communicate()
     assert (process.returncode, err) == (0, b"")
     assert b"\\xf6" in out
+
+
+def test_bench_times_every_job() -> None:
+    result = runner.invoke(app, ["bench", "--count", "3", "--signals", "20", "--json"])
+    assert result.exit_code == 0, result.output
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    words = [row["job"].split()[0] for row in rows]
+    assert words == ["parse", "robustness", "robustness", "exact", "embed", "decode,", "decode,"]
+    assert all(0 < r["fastest"] <= r["seconds"] <= r["slowest"] for r in rows)
+    table = runner.invoke(app, ["bench", "--count", "2", "--signals", "20"])
+    assert all(word in table.stdout for word in ("parse", "kernel", "greedy", "verified"))

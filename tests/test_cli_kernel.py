@@ -94,7 +94,7 @@ def test_heatmap(tmp_path: Path, n: int) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "k.png"
     texts = [f"eventually[0,{i % 7}] x_{i % 3} > {i / n}" for i in range(n)]
-    run(*texts, "--signals", 50, "--heatmap", picture)
+    run(*texts, "--signals", 50, "--plot", picture)
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert [f.name for f in tmp_path.iterdir()] == ["k.png"]
 
@@ -117,7 +117,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "one point" in refused("x_0 > 1", "--points", 0)
     assert "seed must not be negative" in refused("x_0 > 1", "--seed", -1)
     assert "must end in .csv, .json, .npy" in refused("x_0 > 1", "-o", tmp_path / "k.txt")
-    assert "must end in .png" in refused("x_0 > 1", "--heatmap", tmp_path / "k.pdf")
+    assert "must end in .png" in refused("x_0 > 1", "--plot", tmp_path / "k.pdf")
     assert "--dt auto needs a time column" in refused("x_0 > 1", "--dt", "auto")
     file = tmp_path / "a.csv"
     file.write_text("x_0\n1\n2\n")
@@ -125,5 +125,5 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "2 trajectories were asked for" in refused("x_0 > 0", "-t", file, "--signals", 2)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert 'pip install "rhovec[plots]"' in refused(
-        "x_0 > 0", "--signals", 5, "--heatmap", tmp_path / "k.png"
+        "x_0 > 0", "--signals", 5, "--plot", tmp_path / "k.png"
     )

@@ -285,7 +285,7 @@ def _observe(pair: list[Formula], kernel: StlKernel, progress: Progress | None) 
     return _Seen(counts.tolist(), bool(nonzero.all()), signal)
 
 
-def default_measure(formulae: list[Formula], points: int = 100) -> BaseMeasure:
+def default_measure(formulae: Iterable[Formula], points: int = 100) -> BaseMeasure:
     """mu0 with the variables x_0, x_1, ... to the last one that the formulae use."""
     numbers = [n[2:] for phi in formulae for n in phi.variables if n[:2] == "x_"]
     n = 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)

@@ -1,5 +1,5 @@
 """The command line: `rhovec parse | robustness | kernel | embed | similarity | decode | compare |
-search | corpus | train | evaluate | demo`.
+search | corpus | train | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one a line, so that
 commands pipe. A mistake of the user's is one line on stderr and exit code 2. Heavy libraries are
@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from ..errors import RhovecError
 from . import corpus, train
+from .bench import bench
 from .compare import compare
 from .decode import decode
 from .demo import demo
@@ -41,7 +42,11 @@ class _Commands(TyperGroup):
             context = getattr(error, "ctx", None)
             hint = f" (see {context.command_path} --help)" if context else ""
             fail(error.format_message() + hint)
+        except MemoryError:
+            fail("there is not enough memory for that; ask for fewer signals, points or formulae")
         except OSError as error:
+            if error.filename is not None:
+                fail(f"{error.filename}: {error.strerror}")
             # Nobody reads stdout, or it is full: what is left must not be written again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if isinstance(error, BrokenPipeError):
@@ -53,7 +58,6 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="rhovec",
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Signal Temporal Logic formulae as values, as numbers on signals, and as vectors.",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -98,4 +102,5 @@ app.command()(search)
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(train.app, name="train")
 app.command()(evaluate)
+app.command()(bench)
 app.command()(demo)

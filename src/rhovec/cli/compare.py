@@ -9,26 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import RhovecError
 from .shared import (
     Discrete,
     Formulae,
     FormulaFiles,
     IdColumn,
+    JsonObject,
     Layout,
+    Points,
     Rounding,
+    Seed,
     StepOrAuto,
     TimeColumn,
     Tolerance,
     TracePaths,
     Variables,
+    choose_measure,
+    new_figure,
     parse_formulae,
     progress_bar,
     read_formulae,
-    replacing,
-    require_suffix,
+    read_traces,
+    require_output,
     sampling_step,
-    split_names,
+    save_figure,
 )
 
 if TYPE_CHECKING:
@@ -50,11 +55,8 @@ def compare(
             help="Number of signals (default: 10000; of --traces all).", show_default=False
         ),
     ] = None,
-    points: Annotated[
-        int | None,
-        typer.Option(help="Points of a random signal (default: 100).", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the signals.")] = 0,
+    points: Points = None,
+    seed: Seed = 0,
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     traces: TracePaths = None,
     layout: Layout = "auto",
@@ -73,7 +75,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
     """Whether two formulae are equivalent, one implies the other, or they contradict.
 
@@ -82,33 +84,16 @@ def compare(
     rhovec compare "always[0,9] x_0 > 0" "eventually x_0 > 0"
     """
     from ..compare import compare as compared
-    from ..compare import default_measure
-    from ..signals import Measure, Trajectories, read_traces
+    from ..signals import Trajectories
 
-    require_suffix(plot, (".png",))
+    require_output(plot, (".png",))
     lines = read_formulae(formulae, files)
     if len(lines) != 2:
         raise RhovecError(f"compare takes two formulae, not {len(lines)}; quote each of them")
-    read = None
-    if traces:
-        if points is not None:
-            raise RhovecError(
-                "--points goes with random signals; --traces have points of their own"
-            )
-        read = read_traces(
-            traces,
-            layout=layout,
-            variables=split_names(variables) or None,
-            id_column=id_column,
-            time_column=time_column,
-        )
+    read = read_traces(traces, layout, variables, id_column, time_column)
     step = sampling_step(dt, read)
     a, b = parse_formulae(lines, discrete, dt=step, rounding=rounding, tolerance=tolerance)
-    measure: Measure
-    if read is None:
-        measure = default_measure([a, b], 100 if points is None else points)
-    else:
-        measure = Trajectories(read.values, read.variables)
+    measure = choose_measure([a, b], read, points)
     with progress_bar("compare") as progress:
         result = compared(a, b, measure, signals, seed, confidence, progress=progress)
 
@@ -216,17 +201,10 @@ def draw(
     path: Path,
 ) -> None:
     """A picture of the same: a panel for each variable, and one of both robustness traces."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "rhovec[plots]"'
-        ) from None
-
     shown = used[:MAX_SHOWN]
     unit = "no unit" if trace_id is None else "unit of the trace"
     time = [t * (1.0 if step is None else float(step)) for t in range(witness.signal.shape[1])]
-    figure = Figure(figsize=(8, 1.5 * len(shown) + 3), layout="constrained")
+    figure = new_figure(8, 1.5 * len(shown) + 3)
     *panels, last = figure.subplots(len(shown) + 1, sharex=True, squeeze=False)[:, 0]
     for name, axes in zip(shown, panels, strict=True):
         axes.plot(time, witness.signal[witness.variables.index(name)], color="black", linewidth=1)
@@ -245,5 +223,4 @@ def draw(
     title = "The signal on which a and b differ most"
     title += "" if trace_id is None else f": trace {trace_id}"
     figure.suptitle(title, fontsize=10, parse_math=False)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=130, format="png")
+    save_figure(figure, path)

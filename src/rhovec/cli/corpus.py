@@ -5,8 +5,8 @@ A build that was interrupted goes on when the same command is given again, and g
 
 from __future__ import annotations
 
+import json
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +14,15 @@ from typing import Annotated, Any
 
 import typer
 
+from .shared import JsonObject, progress_bar, replacing, require_output
+
 app = typer.Typer(
     name="corpus",
     help="Build a corpus of formulae on disk, and see what it holds.",
 )
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", show_default=False)]
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="The corpus' folder.", show_default=False)
+]
 
 
 @app.command()
@@ -40,6 +44,8 @@ def build(
     """Write a corpus into FOLDER, or complete one that was interrupted.
 
     The default is 3.3 million formulae, as many as the paper's.
+
+    rhovec corpus build corpus --families 10000 --channels 8
     """
     from ..corpus.build import build as build_corpus
     from ..corpus.families import Recipe
@@ -56,17 +62,27 @@ def stats(
     folder: Folder,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="PNG", help="Draw the distributions, too.", show_default=False),
+        typer.Option(
+            metavar="FILE", help="Draw the distributions as a .png file.", show_default=False
+        ),
     ] = None,
+    as_json: JsonObject = False,
 ) -> None:
-    """Print what a corpus holds: kinds, sizes, operators, rewrites."""
-    from ..corpus.stats import MEASURES, corpus_stats, plot_stats, quantiles
-    from ..errors import RhovecError
+    """Print what a corpus holds: kinds, sizes, operators, rewrites.
 
-    if plot is not None and plot.suffix != ".png":
-        raise RhovecError(f"--plot {plot}: the name of the figure must end in .png")
+    rhovec corpus stats corpus --plot corpus.png
+    """
+    from ..corpus.stats import MEASURES, corpus_stats, plot_stats, quantiles
+
+    require_output(plot, (".png",))
     with _progress() as progress:
         found = corpus_stats(folder, progress)
+    if plot is not None:
+        with replacing(plot) as stream:
+            plot_stats(found, stream)
+    if as_json:
+        print(json.dumps(found, default=lambda counts: counts.tolist()))
+        return
     total = found["formulae"]
     planned = found["manifest"]["families"] * found["manifest"]["family_size"]
     print(f"{total:,} of {planned:,} formulae, {found['shards']} shards")
@@ -76,22 +92,17 @@ def stats(
         _table(name, quantiles(found[name]))
     for name in ("operators", "changes"):
         _table(f"{name}, a formula", {k: f"{v / total:.4f}" for k, v in found[name].items()})
-    if plot is not None:
-        plot_stats(found, plot)
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """What shows shards done of all as a bar, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    """A bar of the shards done, of how many."""
+    with progress_bar("corpus") as show:
 
-    with Progress(
-        MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(),
-        console=Console(stderr=True), disable=not sys.stderr.isatty(),
-    ) as bar:  # fmt: skip
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        def progress(done: int, total: int) -> None:
+            show(done / total)
+
+        yield progress
 
 
 def _table(title: str, values: dict[str, Any]) -> None:

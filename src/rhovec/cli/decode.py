@@ -13,7 +13,15 @@ import typer
 from ..errors import RhovecError
 from .embed import Device, ModelPath, _warn
 from .search import read_schema
-from .shared import FormulaFiles, JsonLines, Line, parse_formulae, progress_bar, read_formulae
+from .shared import (
+    FormulaFiles,
+    JsonLines,
+    Line,
+    parse_formulae,
+    progress_bar,
+    read_formulae,
+    read_vectors,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +69,7 @@ def decode(
     refine: Annotated[
         bool, typer.Option(help="Tune numbers and try other operators, to come nearer.")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the candidates.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the candidates.")] = 0,
     schema: Annotated[
         Path | None,
         typer.Option(
@@ -84,6 +92,10 @@ def decode(
 
     Given a formula, the answers are it, simplified, and ever smaller ones, each the nearest of its
     size. A line is a formula; --json adds similarities.
+
+    rhovec decode vectors.npy -k 3 --json
+
+    rhovec decode "not eventually[0,9] (x_0 <= 1 and not x_1 > 2)" --check 10000
     """
     from ..models.inverse import check as exact_check
     from ..models.model import load
@@ -140,19 +152,9 @@ def _read(
 
 
 def _read_vectors(path: Path, model: Model) -> tuple[list[str | int], np.ndarray]:
-    import numpy as np
-
     if path.suffix.lower() == ".jsonl":
         return _json_vectors(read_formulae(None, [str(path)]), model)
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise RhovecError(f"{path}: no .npy file of numbers") from None
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-        raise RhovecError(f"{path}: no .npy file of numbers")
-    rows = _unit_rows(model, array, str(path))
+    rows = _unit_rows(model, read_vectors(path), str(path))
     return list(range(len(rows))), rows
 
 
@@ -165,7 +167,7 @@ def _json_vectors(lines: Iterable[Line], model: Model) -> tuple[list[str | int],
         try:
             entry = json.loads(text)
             name, vector = entry.get("formula", len(names)), entry["vector"]
-        except (ValueError, AttributeError, KeyError, TypeError):
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise RhovecError(f"{place}: no JSON object with a vector") from None
         names.append(name)
         rows.append(_unit_rows(model, vector, place)[0])

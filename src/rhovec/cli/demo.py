@@ -21,9 +21,9 @@ WIDTH = 79
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page, an .html file.")] = Path(
-        "rhovec-demo.html"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page, an .html file.")
+    ] = Path("rhovec-demo.html"),
 ) -> None:
     """Compare a library of published requirements by meaning, and write a page about it."""
     require_output(out, (".html",))

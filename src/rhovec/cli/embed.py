@@ -17,12 +17,13 @@ from .shared import (
     Formulae,
     FormulaFiles,
     JsonLines,
+    Seed,
     parse_formulae,
     progress_bar,
     read_formulae,
-    replacing,
     replacing_text,
-    require_suffix,
+    require_output,
+    save_array,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def embed(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
+            "--out",
             "-o",
             metavar="FILE",
             help="Write to a .jsonl file, or to an .npy file, which is the matrix alone.",
@@ -65,10 +66,15 @@ def embed(
         ),
     ] = None,
 ) -> None:
-    """Formulae as unit vectors: JSON, an object {formula, vector} a line."""
+    """Formulae as unit vectors: JSON, an object {formula, vector} a line.
+
+    rhovec embed "always[0,10] x_0 > 1" "eventually x_1 < 0" -o vectors.npy
+
+    rhovec embed -F requirements.stl > vectors.jsonl
+    """
     from ..models.model import load
 
-    suffix = require_suffix(output, (".jsonl", ".npy"))
+    suffix = require_output(output, (".jsonl", ".npy"))
     lines = read_formulae(formulae, files)
     parsed = parse_formulae(lines)
     loaded = load(model, device)
@@ -79,10 +85,7 @@ def embed(
     if output is None:
         _write_vectors(labels, vectors, sys.stdout)
     elif suffix == ".npy":
-        import numpy as np
-
-        with replacing(output) as stream:
-            np.save(stream, vectors)
+        save_array(output, vectors)
     else:
         with replacing_text(output) as text:
             _write_vectors(labels, vectors, text)
@@ -94,12 +97,14 @@ def similarity(
     model: ModelPath = None,
     device: Device = None,
     signals: Annotated[int, typer.Option(help="Signals of the exact kernel.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Seed of the signals.")] = 0,
+    seed: Seed = 0,
     as_json: JsonLines = False,
 ) -> None:
     """How alike formulae are by a model, beside the exact kernel with its standard error.
 
     A row for each pair of the formulae; the difference is the model's value less the kernel's.
+
+    rhovec similarity "always[0,20] x_0 >= 0" "not eventually[0,20] x_0 < 0.1"
     """
     from ..models.model import load
 

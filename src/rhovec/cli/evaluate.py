@@ -20,6 +20,7 @@ import typer
 
 from ..errors import RhovecError
 from .embed import Device, ModelPath
+from .shared import progress_bar
 
 if TYPE_CHECKING:
     from ..evaluation.claims import Report
@@ -48,7 +49,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of all that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all that is drawn.")] = 0,
     files: Annotated[
         list[Path] | None,
         typer.Option(
@@ -74,6 +75,8 @@ def evaluate(
     out: Annotated[
         Path | None,
         typer.Option(
+            "--out",
+            "-o",
             help="Folder of the record (default: results; with --quick results/quick).",
             show_default=False,
         ),
@@ -104,7 +107,6 @@ def evaluate(
         if not path.exists():
             raise RhovecError(f"{path}: there is no such file")
         rows = merge(rows, [row | {"recorded": True} for row in read_rows(path)])
-    write_rows(folder, rows)  # if that cannot be done, better now than after measuring
     new: list[dict[str, Any]] = []
     if claims or not add:
         loaded = load(model, device)
@@ -121,9 +123,10 @@ def evaluate(
         def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return merge(rows, [row | facts for row in found])
 
-        with reporting() as progress:
-            progress("reading formulae", 0.0)
+        with progress_bar("reading formulae"):
             sets = sets_of(files or (), loaded.encoder.channels, seed)
+        write_rows(folder, rows)  # if that cannot be done, better now than after measuring
+        with reporting() as progress:
             new = run(
                 claims or MEASURED, loaded, sets, kernel, quick, seed, progress,
                 lambda found: write_rows(folder, merged(found)),

@@ -28,11 +28,11 @@ from .shared import (
     Variables,
     parse_formulae,
     read_formulae,
-    replacing,
+    read_traces,
     replacing_text,
-    require_suffix,
+    require_output,
     sampling_step,
-    split_names,
+    save_array,
 )
 
 MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
@@ -54,7 +54,12 @@ def parse_command(
     tolerance: Tolerance = None,
     as_json: JsonLines = False,
 ) -> None:
-    """Check formulae, and show their canonical form, size and tree."""
+    """Check formulae, and show their canonical form, size and tree.
+
+    rhovec parse "G[0,2.5] !(speed > 120 & rpm > 4500)" --dt 0.5
+
+    rhovec parse -F requirements.stl --discrete gear,mode --json
+    """
     from ..formula.parser import exact_step
     from ..formula.printer import bound_text, to_tree
     from ..formula.simplify import simplify
@@ -111,7 +116,7 @@ def robustness(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
+            "--out",
             "-o",
             metavar="FILE",
             help="Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x "
@@ -121,24 +126,23 @@ def robustness(
     ] = None,
     as_json: JsonLines = False,
 ) -> None:
-    """Evaluate formulae on traces: a table on a terminal, CSV in a pipe."""
+    """Evaluate formulae on traces: a table on a terminal, CSV in a pipe.
+
+    rhovec robustness "always[0,2.5] speed < 120" -t drives.csv --dt auto
+
+    rhovec robustness -F requirements.stl -t traces/ --satisfaction -o verdicts.csv
+    """
     import numpy as np
 
     from ..robustness import robustness as robustness_of
     from ..robustness import satisfaction as satisfaction_of
-    from ..signals import read_traces
 
     if not traces:
         raise RhovecError("no traces given: name a file or a folder with --traces")
-    suffix = require_suffix(output, RESULT_SUFFIXES)
+    suffix = require_output(output, RESULT_SUFFIXES, as_json)
     lines = read_formulae(formulae, files)
-    read = read_traces(
-        traces,
-        layout=layout,
-        variables=split_names(variables) or None,
-        id_column=id_column,
-        time_column=time_column,
-    )
+    read = read_traces(traces, layout, variables, id_column, time_column)
+    assert read is not None
     step = sampling_step(dt, read)
     parsed = parse_formulae(lines, discrete, dt=step, rounding=rounding, tolerance=tolerance)
     evaluate = satisfaction_of if satisfied else robustness_of
@@ -149,8 +153,7 @@ def robustness(
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
         assert output is not None
-        with replacing(output) as stream:
-            np.save(stream, values)
+        save_array(output, values)
         return
 
     # One record a formula and trace; its value is a number, or a list of one a step.

@@ -10,27 +10,32 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import MissingDependencyError, RhovecError
 from .shared import (
     Discrete,
     Formulae,
     FormulaFiles,
     IdColumn,
+    JsonObject,
     Layout,
+    Points,
     Rounding,
+    Seed,
     StepOrAuto,
     TimeColumn,
     Tolerance,
     TracePaths,
     Variables,
+    choose_measure,
+    new_figure,
     parse_formulae,
     progress_bar,
     read_formulae,
-    replacing,
+    read_traces,
     replacing_text,
-    require_suffix,
+    require_output,
     sampling_step,
-    split_names,
+    save_array,
+    save_figure,
 )
 
 if TYPE_CHECKING:
@@ -51,11 +56,8 @@ def kernel(
             help="Number of signals (default: 1000; of --traces all).", show_default=False
         ),
     ] = None,
-    points: Annotated[
-        int | None,
-        typer.Option(help="Points of a random signal (default: 100).", show_default=False),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the signals.")] = 0,
+    points: Points = None,
+    seed: Seed = 0,
     sigma2: Annotated[
         float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are alike.")
     ] = 0.2,
@@ -74,50 +76,37 @@ def kernel(
     rounding: Rounding = None,
     discrete: Discrete = "",
     tolerance: Tolerance = None,
-    heatmap: Annotated[
+    plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw the matrix as a .png file.", show_default=False),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
+            "--out",
             "-o",
             metavar="FILE",
             help="Write to a .csv, .json or .npy file; .npy is the matrix, with --errors two.",
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object.")] = False,
+    as_json: JsonObject = False,
 ) -> None:
-    """How alike formulae are: their kernel on random signals, or on traces of your own."""
-    from ..kernel import BooleanKernel, StlKernel
-    from ..signals import BaseMeasure, Measure, Trajectories, read_traces
+    """How alike formulae are: their kernel on random signals, or on traces of your own.
 
-    suffix = require_suffix(output, (".csv", ".json", ".npy"))
-    require_suffix(heatmap, (".png",))
+    rhovec kernel "always x_0 > 0" "eventually x_0 > 1" --errors
+
+    rhovec kernel -F requirements.stl -t drives.csv --dt auto -o gram.npy --plot gram.png
+    """
+    from ..kernel import BooleanKernel, StlKernel
+
+    suffix = require_output(output, (".csv", ".json", ".npy"), as_json)
+    require_output(plot, (".png",))
     lines = read_formulae(formulae, files)
-    read = None
-    if traces:
-        if points is not None:
-            raise RhovecError(
-                "--points goes with random signals; --traces have points of their own"
-            )
-        read = read_traces(
-            traces,
-            layout=layout,
-            variables=split_names(variables) or None,
-            id_column=id_column,
-            time_column=time_column,
-        )
+    read = read_traces(traces, layout, variables, id_column, time_column)
     step = sampling_step(dt, read)
     parsed = parse_formulae(lines, discrete, dt=step, rounding=rounding, tolerance=tolerance)
-    if read is not None:
-        measure: Measure = Trajectories(read.values, read.variables)
-    else:
-        numbers = [n[2:] for phi in parsed for n in phi.variables if n[:2] == "x_"]
-        largest = max((int(n) for n in numbers if n.isdecimal()), default=0)
-        measure = BaseMeasure(largest + 1, 100 if points is None else points)
+    measure = choose_measure(parsed, read, points)
     chosen = (BooleanKernel if boolean else StlKernel)(measure, signals, sigma2, seed)
     with progress_bar("kernel") as progress:
         gram = chosen.gram(parsed, progress=progress)
@@ -134,14 +123,13 @@ def kernel(
         "sigma2": sigma2,
     }
     labels = [line.text.strip() for line in lines]
-    if heatmap is not None:
-        draw(gram, labels, facts, heatmap)
+    if plot is not None:
+        draw(gram, labels, facts, plot)
     if suffix == ".npy":
         import numpy as np
 
         assert output is not None
-        with replacing(output) as stream:
-            np.save(stream, gram if standard_errors is None else np.stack([gram, standard_errors]))
+        save_array(output, gram if standard_errors is None else np.stack([gram, standard_errors]))
         return
     if output is not None:
         with replacing_text(output) as text:
@@ -210,17 +198,10 @@ def show(
 
 def draw(gram: np.ndarray, labels: list[str], facts: dict[str, Any], path: Path) -> None:
     """A picture of the matrix, formulae named where there is room for their names."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "rhovec[plots]"'
-        ) from None
-
     n = len(labels)
     named = n <= MAX_LABELS
     side = 2.5 + (0.3 * n if named else 8)
-    figure = Figure(figsize=(side + (4 if named else 1), side), layout="constrained")
+    figure = new_figure(side + (4 if named else 1), side)
     axes = figure.add_subplot()
     image = axes.imshow(gram, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
     if named:
@@ -230,8 +211,7 @@ def draw(gram: np.ndarray, labels: list[str], facts: dict[str, Any], path: Path)
     axes.set(xlabel="formula", ylabel="" if named else "formula")
     axes.set_title(title(facts), fontsize=9)
     figure.colorbar(image, label="kernel", shrink=0.8)
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=130, format="png", bbox_inches="tight")
+    save_figure(figure, path)
 
 
 def title(facts: dict[str, Any]) -> str:

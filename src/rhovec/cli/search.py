@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -18,6 +18,7 @@ from .shared import (
     Formulae,
     FormulaFiles,
     IdColumn,
+    JsonLines,
     Layout,
     Line,
     Rounding,
@@ -29,23 +30,30 @@ from .shared import (
     parse_formulae,
     progress_bar,
     read_formulae,
+    read_traces,
+    read_vectors,
     sampling_step,
     split_names,
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..formula import Formula, Schema
     from ..kernel import StlKernel
     from ..search import Hit, Vectors
     from ..signals import Traces
 
 ASK, CHANGE, BUILD = "Ask", "Change", "Build"  # panels of the help
+ONLY = {  # options of one use
+    **dict.fromkeys(("k", "uses", "max_depth", "rerank"), "a question"),
+    **dict.fromkeys(("schema", "signals", "seed", "sigma2", "traces", "layout", "id_column",
+                     "time_column", "variables"), "--build"),
+    "threshold": "--duplicates",
+}  # fmt: skip
 COLUMNS = ("rank", "id", "formula", "similarity", "kernel", "standard_error", "tags")
 
 
 def search(
+    context: typer.Context,
     library: Annotated[
         Path, typer.Argument(metavar="LIBRARY", help="The library's file.", show_default=False)
     ],
@@ -73,7 +81,7 @@ def search(
     max_depth: Annotated[
         int | None,
         typer.Option(
-            help="Only formulae nested no deeper.", show_default=False, rich_help_panel=ASK
+            min=0, help="Only formulae nested no deeper.", show_default=False, rich_help_panel=ASK
         ),
     ] = None,
     tags: Annotated[
@@ -165,7 +173,7 @@ def search(
     rounding: Rounding = None,
     discrete: Discrete = "",
     tolerance: Tolerance = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")] = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Find the formulae of a library that mean the most alike.
 
@@ -190,13 +198,15 @@ def search(
         raise RhovecError(f"{chosen[0]} takes no formulae")
     if traces and model:
         raise RhovecError("--traces go with signatures, not with --model")
-    if (traces or schema) and not build:
-        raise RhovecError("--traces and --schema go with --build; the library keeps them")
+    use = (chosen or ["a question"])[0].replace("--vectors", "a question")
+    for name, fitting in ONLY.items():
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE" and fitting != use:
+            option = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+            raise RhovecError(f"options such as {option} go with {fitting}, not with {use}")
     reading = Reading(discrete, rounding, tolerance)
     if build:
-        read = None
-        if traces:
-            read = read_traces(traces, layout, variables, id_column, time_column)
+        read = read_traces(traces, layout, variables, id_column, time_column)
         known = None if schema is None else read_schema(schema)
         parsed = reading.parse(read_formulae(formulae, files), known, sampling_step(dt, read))
         vectors_of = load_model(model) or kernel_for(parsed, read, known, signals, sigma2, seed)
@@ -258,24 +268,6 @@ class Reading(NamedTuple):
         )
 
 
-def read_traces(
-    paths: list[Path],
-    layout: Literal["auto", "wide", "long"],
-    variables: str,
-    id_column: str | None,
-    time_column: str | None,
-) -> Traces:
-    from ..signals import read_traces
-
-    return read_traces(
-        paths,
-        layout=layout,
-        variables=split_names(variables) or None,
-        id_column=id_column,
-        time_column=time_column,
-    )
-
-
 def read_schema(path: Path) -> Schema:
     from ..formula import Schema
 
@@ -314,22 +306,6 @@ def kernel_for(
         return StlKernel(Trajectories(traces.values, traces.variables), signals, sigma2, seed)
     lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
     return replace(usual_kernel(lowered, signals), sigma2=sigma2, seed=seed)
-
-
-def read_vectors(path: Path) -> np.ndarray:
-    """(Q, D) of an .npy file."""
-    import numpy as np
-
-    try:
-        with path.open("rb") as stream:
-            vectors = np.lib.format.read_array(stream, allow_pickle=False)
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise RhovecError(f"{path}: no .npy file of numbers") from None
-    if vectors.dtype.kind != "f" or vectors.ndim > 2:
-        raise RhovecError(f"{path}: must hold floats, a row a vector")
-    return np.atleast_2d(vectors)
 
 
 def numbers(text: str) -> list[int]:

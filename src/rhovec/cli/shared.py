@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from ..errors import ParseError, RhovecError
+from ..errors import MissingDependencyError, ParseError, RhovecError
 from ..formula import Formula, parse
 
 if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+
     from ..kernel import Progress
-    from ..signals import Traces
+    from ..signals import BaseMeasure, Traces, Trajectories
 
 Formulae = Annotated[
     list[str] | None,
@@ -57,6 +61,12 @@ Tolerance = Annotated[
     typer.Option(help="Tolerance of == and != on all other variables.", show_default=False),
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
+JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
+Seed = Annotated[int, typer.Option(help="Seed of the signals.")]
+Points = Annotated[
+    int | None,
+    typer.Option(help="Points of a random signal (default: 100).", show_default=False),
+]
 
 TracePaths = Annotated[
     list[Path] | None,
@@ -155,7 +165,10 @@ def parse_formulae(lines: Iterable[Line], discrete: str = "", **options: Any) ->
 
 
 def split_names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if text and not names:
+        raise RhovecError(f"{text!r} holds no name; put commas between names")
+    return names
 
 
 @contextmanager
@@ -165,6 +178,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     try:
         with temporary.open("xb") as stream:
             yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
         temporary.replace(path)
     except OSError as error:
         raise RhovecError(f"{path}: cannot be written: {error.strerror}") from None
@@ -177,17 +192,78 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def replacing_text(path: Path) -> Iterator[IO[str]]:
     """`replacing` for text in UTF-8."""
     with replacing(path) as stream:
-        text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
+        # A file name, and so the name of a trace, may hold bytes that are no text.
+        text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="", write_through=True)
         yield text
         text.detach()
 
 
-def require_suffix(path: Path | None, suffixes: Sequence[str]) -> str:
-    """The path's suffix, which must be one of these; empty if there is no path."""
-    suffix = "" if path is None else path.suffix.lower()
-    if path is not None and suffix not in suffixes:
+def read_vectors(path: Path) -> np.ndarray:
+    """(n, D) of an .npy file: a row a vector; a single one may be given as (D,)."""
+    import numpy as np
+
+    try:
+        with path.open("rb") as stream:
+            array = np.lib.format.read_array(stream, allow_pickle=False)
+        if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
+            raise ValueError
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
+        raise RhovecError(f"{path}: no .npy file of numbers, a row a vector") from None
+    return np.atleast_2d(array)
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    import numpy as np
+
+    data = io.BytesIO()  # writing to a file itself, numpy does not notice that the disk is full
+    np.save(data, array, allow_pickle=False)
+    with replacing(path) as stream:
+        stream.write(data.getbuffer())
+
+
+def require_output(path: Path | None, suffixes: Sequence[str], as_json: bool = False) -> str:
+    """The suffix of a file to write, which must be one of these; empty if there is no path.
+
+    What is wrong with its folder is said now, not after the work. as_json: whether --json was given.
+    """
+    if path is None:
+        return ""
+    if as_json:
+        raise RhovecError("--json writes to stdout; with --out the file's name says the format")
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
         raise RhovecError(f"{path}: the name must end in {', '.join(suffixes)}")
+    if path.is_dir() or not path.parent.is_dir():
+        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise RhovecError(f"{path}: cannot be written: {why}")
     return suffix
+
+
+def read_traces(
+    paths: Sequence[Path] | None,
+    layout: Literal["auto", "wide", "long"],
+    variables: str,
+    id_column: str | None,
+    time_column: str | None,
+) -> Traces | None:
+    """What --traces and the options that go with it name; None without --traces."""
+    from ..signals import read_traces
+
+    if not paths:
+        if layout != "auto" or variables or (id_column, time_column) != (None, None):
+            raise RhovecError(
+                "--layout, --variables, --id-column and --time-column go with --traces"
+            )
+        return None
+    return read_traces(
+        paths,
+        layout=layout,
+        variables=split_names(variables) or None,
+        id_column=id_column,
+        time_column=time_column,
+    )
 
 
 def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
@@ -197,6 +273,35 @@ def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
     if traces is None or traces.dt is None:
         raise RhovecError("--dt auto needs a time column in the traces; give the step in seconds")
     return traces.dt
+
+
+def choose_measure(
+    formulae: list[Formula], traces: Traces | None, points: int | None
+) -> BaseMeasure | Trajectories:
+    """The traces, or else random signals in the variables that the formulae use."""
+    from ..compare import default_measure
+    from ..signals import Trajectories
+
+    if traces is None:
+        return default_measure(formulae, 100 if points is None else points)
+    if points is not None:
+        raise RhovecError("--points goes with random signals; --traces have points of their own")
+    return Trajectories(traces.values, traces.variables)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError(
+            'drawing needs matplotlib: pip install "rhovec[plots]"'
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=130, format="png", bbox_inches="tight")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -14,10 +15,11 @@ import typer
 
 from ..errors import MissingDependencyError, RhovecError
 
-app = typer.Typer(help="Train models on the exact kernel.", no_args_is_help=True)
+app = typer.Typer(help="Train models on the exact kernel.")
 
-
-Out = Annotated[Path, typer.Option(help="Folder of the run; an unfinished one goes on.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder of the run; an unfinished one goes on.")
+]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
@@ -41,10 +43,18 @@ def encoder(
     evaluate: Evaluate = False,
     formulae: Annotated[
         list[Path] | None,
-        typer.Option("-F", "--file", help="Evaluate on these formulae, too: one a line, or a CSV."),
+        typer.Option(
+            "--formulae",
+            "-F",
+            metavar="FILE",
+            help="Evaluate on these formulae, too: one a line, or a CSV. May be repeated.",
+            show_default=False,
+        ),
     ] = None,
-    signals: Annotated[int, typer.Option(help="Of the kernel to evaluate against.")] = 16_384,
-    families: Annotated[int, typer.Option(help="Held-out families to evaluate on.")] = 188,
+    signals: Annotated[
+        int, typer.Option(min=1, help="Of the kernel to evaluate against.")
+    ] = 16_384,
+    families: Annotated[int, typer.Option(min=1, help="Held-out families to evaluate on.")] = 188,
     fields: Fields = False,
 ) -> None:
     """Distil the exact kernel into an encoder.
@@ -55,10 +65,14 @@ def encoder(
     rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda.
     """
+    from ..evaluation.sets import read_formulae
+
     distill = training("distill")
     config = configured(distill, preset, device, set_, fields)
     if config is None:
         return
+    for path in formulae or ():
+        read_formulae(path)  # a mistake in it is said now, not after the training
     result = distill.train(config, out, report(config.steps))
     if evaluate:
         rows = training("publish").publish(out, config, result, formulae or [], signals, families)
@@ -107,6 +121,9 @@ def configured(
     module: Any, preset: str, device: str, changes: list[str] | None, listed: bool
 ) -> Any:
     """The configuration asked for; None if it was to be listed, which is done."""
+    from ..models.model import torch_device
+
+    torch_device(device)
     config = module.with_overrides(preset, device=device, **parsed(module.Config, changes or []))
     if not listed:
         return config
@@ -127,6 +144,8 @@ def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
             out[name] = known[name](value)
         except ValueError:
             raise RhovecError(f"--set {text}: {name} is of type {known[name].__name__}") from None
+        if known[name] is not str and not 0 <= out[name] < math.inf:
+            raise RhovecError(f"--set {text}: {name} must be 0 or more")
     return out
 
 

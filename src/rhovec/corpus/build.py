@@ -79,8 +79,12 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         manifest: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         raise RhovecError(f"{folder} holds no corpus: {MANIFEST} is missing") from None
-    except ValueError as error:
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise RhovecError(f"{path} is no JSON: {error}") from None
+    if not isinstance(manifest, dict):
+        raise RhovecError(f"{path} holds no parameters of a corpus")
     return manifest
 
 

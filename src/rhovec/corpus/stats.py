@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def quantiles(counts: np.ndarray) -> dict[str, int]:
     return {name: int(np.searchsorted(cumulative, rank)) for name, rank in ranks.items()}
 
 
-def plot_stats(stats: dict[str, Any], path: str | Path) -> None:
+def plot_stats(stats: dict[str, Any], file: str | Path | IO[bytes]) -> None:
     """Draw the distributions into one PNG."""
     try:
         from matplotlib.figure import Figure
@@ -104,4 +104,4 @@ def plot_stats(stats: dict[str, Any], path: str | Path) -> None:
         ax.invert_yaxis()
         ax.tick_params(axis="y", labelsize=7)
         ax.set(xlabel="formulae" if name in ("kinds", "splits") else "occurrences", title=name)
-    figure.savefig(path, dpi=120)
+    figure.savefig(file, dpi=120, format="png")

@@ -50,7 +50,7 @@ def read_rows(path: Path) -> list[Row]:
     try:
         rows = json.loads(path.read_text("utf-8"))
         known = all(row["claim"] in CLAIMS and isinstance(row["measure"], str) for row in rows)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         raise RhovecError(f"{path}: holds no rows of an evaluation ({error})") from None
     if not known:
         raise RhovecError(f"{path}: has a claim that is not one of {', '.join(CLAIMS)}")

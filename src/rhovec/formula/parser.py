@@ -184,8 +184,18 @@ def parse(
         raise RhovecError(f'rounding must be "nearest", "down" or "up", not {rounding!r}')
     if isinstance(discrete, str):
         raise RhovecError(f"discrete takes a list of names; write [{discrete!r}]")
+    for value in tolerance.values() if isinstance(tolerance, Mapping) else (tolerance,):
+        if value is not None and not _is_tolerance(value):
+            raise RhovecError(f"the tolerance of == must be a number >= 0, not {value!r}")
     step = None if dt is None else exact_step(dt)
     return _Parser(text, step, rounding, frozenset(discrete), tolerance).run()
+
+
+def _is_tolerance(value: object) -> bool:
+    try:
+        return 0 <= float(value) < math.inf  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
 
 
 class _Parser:
@@ -536,13 +546,7 @@ class _Parser:
                 "tolerance=..., or declare the variables discrete",
                 position,
             )
-        try:
-            value = float(tolerance)
-        except (TypeError, ValueError):
-            value = math.nan
-        if not 0 <= value < math.inf:
-            raise RhovecError(f"the tolerance of == must be a number >= 0, not {tolerance!r}")
-        return Decimal(repr(value))
+        return Decimal(repr(float(tolerance)))
 
     def write_extremum(self, op: int, value: Expression, position: int) -> None:
         if isinstance(value, Linear):

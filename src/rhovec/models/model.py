@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from .generate import Generator
 from .inverse import LARGEST as LARGEST_THRESHOLD
 from .inverse import Inverter
 from .runtime import Runtime, ranges
+
+if TYPE_CHECKING:
+    import torch
 
 DEFAULT = Path(__file__).parents[1] / "weights" / "default"
 LARGEST = 2000  # nodes of a formula: attention needs memory for their square
@@ -246,11 +249,14 @@ class Model:
     def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
         """The teacher: the exact kernel that the model was distilled from, on so many signals."""
         teacher = self.config["teacher"]
-        if not {"measure", "sigma2"} <= set(teacher):
-            raise RhovecError("the model's config does not say which kernel it was distilled from")
+        try:
+            measure, sigma2 = BaseMeasure(**teacher["measure"]), float(teacher["sigma2"])
+        except (KeyError, TypeError, ValueError):
+            raise RhovecError(
+                "the model's config does not say which kernel it was distilled from"
+            ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
-        measure = BaseMeasure(**teacher["measure"])
-        return StlKernel(measure, n_signals, teacher["sigma2"], seed, device=device)
+        return StlKernel(measure, n_signals, sigma2, seed, device=device)
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {
@@ -298,24 +304,36 @@ def describe(findings: Sequence[Finding], count: int) -> str:
     )
 
 
-def torch_runtime(
-    config: EncoderConfig, tensors: Mapping[str, np.ndarray], device: str
-) -> Callable[[Programs], np.ndarray]:
-    """The encoder of models/encoder.py on a device, as `Runtime` is called."""
+def torch_device(device: str) -> torch.device:
+    """A device that is there."""
     try:
         import torch
     except ImportError:
         raise MissingDependencyError(
             'a device needs torch: pip install "rhovec[torch]", or load without a device'
         ) from None
-    from .encoder import Encoder, pack
-
     try:
         place = torch.device(device)
     except RuntimeError:
-        raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}') from None
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise MissingDependencyError("torch finds no CUDA device here; load without a device")
+        place = torch.device("meta")
+    if place.type not in ("cpu", "cuda"):
+        raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}')
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise MissingDependencyError(
+            f"torch finds no CUDA device {device!r} here; load without a device"
+        )
+    return place
+
+
+def torch_runtime(
+    config: EncoderConfig, tensors: Mapping[str, np.ndarray], device: str
+) -> Callable[[Programs], np.ndarray]:
+    """The encoder of models/encoder.py on a device, as `Runtime` is called."""
+    place = torch_device(device)
+    import torch
+
+    from .encoder import Encoder, pack
+
     encoder = Encoder(config)
     encoder.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
     encoder.to(place).eval()

@@ -165,9 +165,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise RhovecError(f"there is no model: {folder} is no folder")
     path = folder / CONFIG
+    data = _read_file(path)
     try:
-        config = json.loads(_read_file(path))
-    except ValueError as error:
+        config = json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise RhovecError(f"{path} is no JSON, get the model again: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise RhovecError(f"{path} does not describe a rhovec model: it has no format")

@@ -172,7 +172,8 @@ class Index:
                 raise
         except RhovecError:
             raise
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
+                ValueError):  # fmt: skip
             raise RhovecError(f"{path}: damaged: its facts make no sense") from None
 
     def save(self, path: str | Path) -> None:

@@ -165,7 +165,10 @@ class Rows:
         wanted = sorted(set(ids))
         with self._writing():
             for i in wanted:
-                if not self.database.execute("DELETE FROM rows WHERE id = ?", (i,)).rowcount:
+                known = 0 < i <= self.last()
+                if not (
+                    known and self.database.execute("DELETE FROM rows WHERE id = ?", (i,)).rowcount
+                ):
                     raise RhovecError(f"{self.name} has no entry {i}")
                 self.database.execute("DELETE FROM vectors WHERE id = ?", (i,))
             query = "UPDATE facts SET value = value + ? WHERE name = 'deleted'"
@@ -216,7 +219,10 @@ class Rows:
     def labels(self) -> Iterator[tuple[int, set[str], set[str]]]:
         """(label, variables, tags): each combination that occurs has one label."""
         for i, variables, tags in self.database.execute("SELECT * FROM labels"):
-            yield i, set(json.loads(variables)), set(json.loads(tags))
+            try:
+                yield i, set(json.loads(variables)), set(json.loads(tags))
+            except (ValueError, TypeError, RecursionError):
+                raise RhovecError(f"{self.name}: its tags are damaged; build it again") from None
 
     def parts(self, begin: int, last: int) -> Iterator[Part]:
         """The rows with begin < id <= last, some at a time."""
@@ -246,7 +252,7 @@ class Rows:
         for i, text, tags in self._select(query, "rows.id", ids):
             try:
                 found[i] = parse(text), tuple(json.loads(tags))
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 raise self.damaged([i]) from None
         return found
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..compare import default_measure
 from ..errors import RhovecError
 from ..formula.core import Formula
 from ..kernel import BooleanKernel, IntegratedKernel, StlKernel
@@ -91,7 +92,7 @@ class Signatures:
         if signals is None:
             measure: Measure = BaseMeasure(**facts["measure"])
         else:
-            values = np.load(io.BytesIO(signals), allow_pickle=False)
+            values = np.lib.format.read_array(io.BytesIO(signals), allow_pickle=False)
             measure = Trajectories(values, facts["variables"])
         return cls(
             KERNELS[facts["kernel"]](
@@ -119,6 +120,5 @@ def shipped_model(fingerprint: str) -> Vectors | None:
 
 def usual_kernel(formulae: Iterable[Formula], n_signals: int | None = None) -> StlKernel:
     """The kernel on mu0 with as many variables as formulae in x_0, x_1, ... need."""
-    numbers = [n[2:] for phi in formulae for n in phi.variables if n[:2] == "x_"]
-    largest = max((int(n) for n in numbers if n.isdecimal()), default=0)
-    return StlKernel(BaseMeasure(max(3, largest + 1)), n_signals)
+    needed = default_measure(formulae)
+    return StlKernel(BaseMeasure(max(3, needed.n_variables)), n_signals)

@@ -292,6 +292,8 @@ def train(
         raise RhovecError(f"batch must be a multiple of {64 * world}, not {config.batch}")
     if config.loss not in ("squared", "focal"):
         raise RhovecError(f"loss must be squared or focal, not {config.loss!r}")
+    if config.steps < 1:
+        raise RhovecError(f"steps must be 1 or more, not {config.steps}")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     device = torch.device(config.device)

@@ -422,6 +422,8 @@ def train(
     """
     if config.batch % 16:
         raise RhovecError(f"batch must be a multiple of 16, not {config.batch}")
+    if config.steps < 1:
+        raise RhovecError(f"steps must be 1 or more, not {config.steps}")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     device = torch.device(config.device)

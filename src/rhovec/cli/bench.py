@@ -1,0 +1,118 @@
+"""`rhovec bench`: how fast this machine does what rhovec is for.
+
+The same work everywhere: random formulae and mu0 signals of 100 points, drawn from a seed. Each job
+runs once to warm up, then three times; the median counts. Comparisons with other libraries, and the
+paper's own sizes, are in benchmarks/ and `rhovec evaluate efficiency`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from .embed import Device, ModelPath
+from .shared import JsonLines, progress_bar
+
+REPEATS = 3
+DECODED = 10  # vectors at most that are decoded
+
+
+class Job(NamedTuple):
+    name: str
+    formulae: int
+    run: Callable[[], object]
+
+
+def bench(
+    count: Annotated[int, typer.Option(min=2, help="How many formulae.")] = 500,
+    signals: Annotated[int, typer.Option(min=2, help="How many signals.")] = 1000,
+    model: ModelPath = None,
+    device: Device = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of formulae and signals.")] = 0,
+    as_json: JsonLines = False,
+) -> None:
+    """Time parsing, robustness, kernel, embedding and decoding on this machine.
+
+    rhovec bench
+
+    rhovec bench --count 2000 --device cuda --json
+    """
+    rows = []
+    with progress_bar("measuring") as progress:
+        for i, job in enumerate(chosen := list(jobs(count, signals, model, device, seed))):
+            seconds = measured(job.run)
+            rows.append({
+                "job": job.name, "formulae": job.formulae, "seconds": statistics.median(seconds),
+                "fastest": min(seconds), "slowest": max(seconds),
+                "formulae_per_second": job.formulae / statistics.median(seconds),
+            })  # fmt: skip
+            progress((i + 1) / len(chosen))
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+        return
+    show(rows)
+
+
+def jobs(
+    count: int, n_signals: int, path: str | None, device: str | None, seed: int
+) -> Iterator[Job]:
+    from ..formula.bulk import parse_programs
+    from ..formula.programs import Programs
+    from ..formula.sample import random_formulae
+    from ..models import store
+    from ..models.model import load
+    from ..robustness import robustness
+
+    model = load(path, device)
+    kernel = model.kernel(n_signals, seed)
+    formulae = random_formulae(count, seed)
+    texts = [str(phi) for phi in formulae]
+    programs = Programs.pack(formulae)
+    drawn = next(iter(kernel.measure.blocks(n_signals, seed)))
+    on = f"{n_signals} signals"
+
+    def value(trace: bool) -> object:
+        return robustness(formulae, drawn, variables=kernel.measure.variables, trace=trace)
+
+    yield Job("parse", count, lambda: parse_programs(texts))
+    yield Job(f"robustness at time 0, {on}", count, lambda: value(False))
+    yield Job(f"robustness along the trace, {on}", count, lambda: value(True))
+    yield Job(f"exact kernel of all pairs, {on}", count, lambda: kernel.gram(formulae))
+    yield Job("embed", count, lambda: model.embed(programs, warn=False))
+    if model.folder is not None and store.read_decoder(model.folder):
+        few = model.embed(formulae[:DECODED], warn=False)
+        for name, samples, refine in (("greedy", 0, False), ("verified", 32, True)):
+            yield Job(
+                f"decode, {name}", len(few),
+                lambda samples=samples, refine=refine: model.decode(few, samples, refine),  # type: ignore[misc]
+            )  # fmt: skip
+
+
+def measured(run: Callable[[], object]) -> list[float]:
+    run()
+    seconds = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        run()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("job", box=None)
+    for name in ("formulae", "seconds", "fastest", "slowest", "formulae/s"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        times = (f"{row[name]:.4f}" for name in ("seconds", "fastest", "slowest"))
+        rate = f"{row['formulae_per_second']:,.0f}"
+        table.add_row(row["job"], str(row["formulae"]), *times, rate)
+    Console().print(table)
