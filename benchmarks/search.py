@@ -2,6 +2,7 @@
 
 python benchmarks/search.py                          1,000,000 formulae, signatures of 1000 signals
 python benchmarks/search.py --rows 100000            a tenth, where graphs are built in minutes, too
+python benchmarks/search.py --neural --rows 200000   the shipped model's vectors instead
 
 Formulae are the corpus' training split, queries its test split, so no query is in the library. Every
 engine works in a process of its own, for its peak memory; the others get the same vectors from a
@@ -29,8 +30,9 @@ import numpy as np
 
 from peers import machine
 from rhovec.corpus import Recipe, stream
-from rhovec.formula.core import Formula
+from rhovec.formula import Formula, parse
 from rhovec.kernel import StlKernel
+from rhovec.models.model import Model, load
 from rhovec.search import Index, Signatures
 from rhovec.search.rows import Rows
 from rhovec.signals import BaseMeasure
@@ -59,20 +61,29 @@ def corpus(n: int, seed: int, split: str) -> Iterator[Formula]:
             yield Formula(code, programs.thresholds[begin:end].copy(), channels)
 
 
-class Timed(Signatures):
-    """Signatures that know how long they took, and are kept for the other engines."""
+def source(given: argparse.Namespace) -> Model | Signatures:
+    """What makes the vectors."""
+    if given.neural:
+        return load()
+    return Signatures(StlKernel(BaseMeasure(), given.signals, seed=given.seed))
 
-    embedding = keeping = 0.0  # seconds
-    kept: IO[bytes] | None = None
+
+class Timed:
+    """Vectors that know how long they took, and are kept for the other engines."""
+
+    def __init__(self, maker: Model | Signatures, kept: IO[bytes]):
+        self.maker, self.kept = maker, kept
+        self.embedding = self.keeping = 0.0  # seconds
+        self.embed_plainly = maker.embed
+        object.__setattr__(maker, "embed", self.embed)  # whatever asks the maker asks this
 
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
         start = time.perf_counter()
-        vectors = super().embed(formulae)
+        vectors = self.embed_plainly(formulae)
         done = time.perf_counter()
-        assert Timed.kept
-        Timed.kept.write(vectors.tobytes())
-        Timed.embedding += done - start
-        Timed.keeping += time.perf_counter() - done
+        self.kept.write(vectors.tobytes())
+        self.embedding += done - start
+        self.keeping += time.perf_counter() - done
         return vectors
 
 
@@ -107,19 +118,18 @@ def timed(work: Callable[[Any], Any], items: Any) -> tuple[list[Any], dict[str, 
 
 
 def build(given: argparse.Namespace) -> dict[str, Any]:
-    kernel = StlKernel(BaseMeasure(), given.signals, seed=given.seed)
-    Index.build(list(corpus(64, given.seed, "valid")), vectors=kernel).close()  # compiles
+    maker = source(given)
+    Index.build(list(corpus(64, given.seed, "valid")), vectors=maker).close()  # compiles
     drawn = Drawn(corpus(given.rows, given.seed, "train"))
     start = time.perf_counter()
     path = given.folder / "library.rhovec"
-    with (
-        (given.folder / "vectors").open("wb") as Timed.kept,
-        Index.build(drawn, path, vectors=Timed(kernel)) as index,
-    ):
-        total = time.perf_counter() - start - drawn.seconds - Timed.keeping
-        assert len(index) == given.rows
+    with (given.folder / "vectors").open("wb") as kept:
+        watch = Timed(maker, kept)
+        with Index.build(drawn, path, vectors=maker) as index:
+            total = time.perf_counter() - start - drawn.seconds - watch.keeping
+            assert len(index) == given.rows
     return {
-        "build_s": total, "embed_s": Timed.embedding, "draw_s": drawn.seconds,
+        "build_s": total, "embed_s": watch.embedding, "draw_s": drawn.seconds,
         "disk_mb": sum(f.stat().st_size for f in given.folder.glob("library*")) / 1e6,
     }  # fmt: skip
 
@@ -130,8 +140,7 @@ def query(given: argparse.Namespace) -> dict[str, Any]:
     index = Index.open(given.folder / "library.rhovec")
     index.search(formulae[0])
     opening = time.perf_counter() - start
-    kernel = StlKernel(BaseMeasure(), given.signals, seed=given.seed)
-    vectors = kernel.signatures(formulae)
+    vectors = source(given).embed([parse(text) for text in formulae])
     np.save(given.folder / "queries.npy", vectors)
     for formula, vector in zip(formulae[:20], vectors, strict=False):
         index.search(vector, K), index.search(formula, K)
@@ -152,13 +161,14 @@ def query(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def stored(given: argparse.Namespace, start: int) -> np.ndarray:
-    """Some of the library's vectors as they were made, (n, signals) float32.
+    """Some of the library's vectors as they were made, (n, dimension) float32.
 
     Read, not mapped: pages of a mapped file would count as memory of the engine.
     """
     with (given.folder / "vectors").open("rb") as stream:
-        stream.seek(4 * start * given.signals)
-        return np.fromfile(stream, np.float32, PART * given.signals).reshape(-1, given.signals)
+        width = np.load(given.folder / "queries.npy", mmap_mode="r").shape[1]
+        stream.seek(4 * start * width)
+        return np.fromfile(stream, np.float32, PART * width).reshape(-1, width)
 
 
 def truth(given: argparse.Namespace) -> dict[str, Any]:
@@ -197,7 +207,7 @@ def judge(given: argparse.Namespace) -> dict[str, Any]:
 
 def peer(given: argparse.Namespace) -> dict[str, Any]:
     queries = np.load(given.folder / "queries.npy")
-    size, dimension = given.rows, given.signals
+    size, dimension = given.rows, queries.shape[1]
     file = given.folder / "peer"
     start = time.perf_counter()
     if given.engine.startswith("faiss"):
@@ -257,6 +267,7 @@ def run(part: str, given: argparse.Namespace, folder: str, engine: str = "") -> 
     options = ["rows", "signals", "queries", "judged", "seed"]
     command = [sys.executable, __file__, "--part", part, "--folder", folder, "--engine", engine]
     command += [str(x) for name in options for x in (f"--{name}", getattr(given, name))]
+    command += ["--neural"] if given.neural else []
     print(f"{part} {engine}", flush=True)
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -272,11 +283,11 @@ def report(facts: dict[str, Any]) -> str:
         f"# Search over {facts['rows']:,} formulae", "",
         f"Command: `{facts['command']}`; seed {facts['seed']}. Machine: {host}.", "",
         f"Formulae of the corpus' training split, {facts['queries']} queries of its test split, one "
-        f"at a time; signatures of {facts['signals']} signals (as many dimensions). Recall@{K} "
+        f"at a time; {facts['vectors']}. Recall@{K} "
         "against exact search over the vectors in 32-bit floats, while all engines store 16 bits; many "
         f"formulae mean the same, so a hit counts if it is as good as the tenth best to {TIES[0]:g} "
         f"(last column: {TIES[1]:g}). Build is from vectors to the finished index on "
-        "disk; for rhovec it includes the durable rows with their texts. Making the signatures "
+        "disk; for rhovec it includes the durable rows with their texts. Making the vectors "
         f"({ours['embed_s']:.0f} s) comes on top, for all. Memory is the peak of a process; the "
         "others build and answer in one. A hit of rhovec is a parsed formula with its tags, of the "
         "others a number. faiss-ivf: IVF with as many lists, 16-bit floats, 32 lists probed; "
@@ -320,6 +331,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Search: time, memory, disk and recall.")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--signals", type=int, default=1000, help="dimensions of the signatures")
+    parser.add_argument("--neural", action="store_true", help="vectors of the shipped model")
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--judged", type=int, default=50, help="queries ranked by the exact kernel")
     parser.add_argument("--seed", type=int, default=0)
@@ -336,7 +348,9 @@ def main() -> None:
         return
     facts: dict[str, Any] = {
         "command": " ".join(["python benchmarks/search.py", *sys.argv[1:]]), "seed": given.seed,
-        "rows": given.rows, "signals": given.signals, "queries": given.queries,
+        "rows": given.rows, "queries": given.queries, "vectors": "vectors of the shipped model, "
+        f"{load().fingerprint}, 1024 dimensions" if given.neural else
+        f"signatures of {given.signals} signals (as many dimensions)",
         "judged": given.judged, "k": K, "machine": machine(), "peers": {},
     }  # fmt: skip
     del facts["machine"]["versions"]  # of libraries for another comparison
@@ -368,7 +382,8 @@ def main() -> None:
         )
     given.output.mkdir(parents=True, exist_ok=True)
     text = report(facts)
-    name = "search" if given.rows == 1_000_000 else f"search-{given.rows}"
+    name = "search-neural" if given.neural else "search"
+    name += "" if given.rows == 1_000_000 else f"-{given.rows}"
     (given.output / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
     (given.output / f"{name}.md").write_text(text)
     print(text)

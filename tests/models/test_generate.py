@@ -21,7 +21,16 @@ from rhovec.models import generate
 from rhovec.models.decoder_config import DecoderConfig
 from rhovec.models.generate import Cache, Generator
 from rhovec.models.runtime import Room
-from rhovec.tokens.prefix import BEGIN, END, PAD, VOCABULARY, Grammar, from_prefix, prefix_tokens
+from rhovec.tokens.prefix import (
+    BEGIN,
+    END,
+    PAD,
+    TENTHS,
+    VOCABULARY,
+    Grammar,
+    from_prefix,
+    prefix_tokens,
+)
 
 from .tiny_decoder import tiny_decoder
 
@@ -146,6 +155,16 @@ def test_samples_are_reproducible_and_do_not_depend_on_the_batch(
     assert GENERATOR.sample(VECTORS, 7, seed=3) == whole
     assert GENERATOR.greedy(VECTORS[7:9]) == greedy[7:9]
     assert GENERATOR.beam(VECTORS[7:9], 4) == beams[7:9]
+
+
+def test_decimals_can_be_left_to_the_likeliest() -> None:
+    """Where lines have written the same, they then have the same decimals."""
+    for vector, found in zip(VECTORS, GENERATOR.sample(VECTORS, 6, numbers=False), strict=True):
+        for phi in found:
+            ids, (length,) = prefix_tokens(Programs.pack([phi]), LENGTH)
+            line = ids[0, :length].tolist()
+            for t in (t for t, token in enumerate(line) if token >= TENTHS):
+                assert line[t] == log_probabilities(vector, line[:t]).argmax()
 
 
 def test_samples_come_with_their_log_probabilities() -> None:

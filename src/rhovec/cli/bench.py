@@ -87,7 +87,7 @@ def jobs(
     yield Job("embed", count, lambda: model.embed(programs, warn=False))
     if model.folder is not None and store.read_decoder(model.folder):
         few = model.embed(formulae[:DECODED], warn=False)
-        for name, samples, refine in (("greedy", 0, False), ("verified", 32, True)):
+        for name, samples, refine in (("greedy", 0, False), ("verified", 16, True)):
             yield Job(
                 f"decode, {name}", len(few),
                 lambda samples=samples, refine=refine: model.decode(few, samples, refine),  # type: ignore[misc]

@@ -65,7 +65,7 @@ def decode(
     ] = None,
     samples: Annotated[
         int, typer.Option(help="Candidates drawn for each vector beside the likeliest.")
-    ] = 32,
+    ] = 16,
     refine: Annotated[
         bool, typer.Option(help="Tune numbers and try other operators, to come nearer.")
     ] = True,

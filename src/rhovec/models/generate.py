@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula.core import Formula
-from ..tokens.prefix import BEGIN, END, PAD, VOCABULARY, Grammar, from_prefix
+from ..tokens.prefix import BEGIN, END, PAD, TENTHS, VOCABULARY, Grammar, from_prefix
 from .decoder_config import DecoderConfig
 from .runtime import (
     Room,
@@ -92,17 +92,18 @@ class Generator:
         *,
         temperature: float = 1.0,
         top_p: float = 0.95,
+        numbers: bool = True,
         seed: int = 0,
         max_nodes: int = MAX_NODES,
         max_depth: int = MAX_DEPTH,
     ) -> list[list[Formula]]:
         """B lists of so many formulae, some of which may be the same.
 
-        top_p: only the likeliest tokens that make up this share are drawn. The first samples of
-        many are the samples of a few.
+        top_p: only the likeliest tokens that make up this share are drawn. numbers: draw decimals,
+        too, instead of taking the likeliest. The first samples of many are the samples of a few.
         """
         formulae, _ = self.draw(
-            vectors, samples, temperature=temperature, top_p=top_p, seed=seed,
+            vectors, samples, temperature=temperature, top_p=top_p, numbers=numbers, seed=seed,
             max_nodes=max_nodes, max_depth=max_depth,
         )  # fmt: skip
         return formulae
@@ -114,6 +115,7 @@ class Generator:
         *,
         temperature: float = 1.0,
         top_p: float = 0.95,
+        numbers: bool = True,
         seed: int = 0,
         max_nodes: int = MAX_NODES,
         max_depth: int = MAX_DEPTH,
@@ -132,7 +134,13 @@ class Generator:
         def choose(
             t: int, log_p: np.ndarray, sequence: np.ndarray, total: np.ndarray
         ) -> tuple[np.ndarray, np.ndarray]:
-            mass = _nucleus(log_p, temperature, top_p).cumsum(axis=1, dtype=np.float64)
+            weight = _nucleus(log_p, temperature, top_p)
+            if not numbers:
+                likeliest = log_p.argmax(axis=1)
+                (rows,) = np.nonzero(likeliest >= TENTHS)
+                weight[rows] = 0
+                weight[rows, likeliest[rows]] = 1
+            mass = weight.cumsum(axis=1, dtype=np.float64)
             token = np.full(len(sequence), PAD)
             (lines,) = np.nonzero(sequence >= 0)
             own = mass[sequence[lines]]

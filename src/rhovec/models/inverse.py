@@ -40,11 +40,13 @@ from ..formula.simplify import simplify
 from ..kernel import Progress, StlKernel
 from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
 
-BUDGET = 160  # formulae embedded for a request, candidates included
+BUDGET = 90  # formulae embedded for a request, candidates included
 TUNED = 3  # candidates, and then changed formulae, that are tuned in a round
 CHANGED = 32  # formulae with a changed operator that are tried in a round
 STEPS = 4  # joint changes of one formula's numbers
 GAIN = 1e-5  # in similarity, that another joint change is worth
+TOP_P = 0.75  # likelier tokens than by default are drawn: their formulae are nearer
+ENOUGH = 0.999  # a similarity from which on no other candidate is drawn; the encoder errs by more
 NEAR = 1 - 2e-5  # a similarity from which on nothing is left to gain
 PARSIMONY = 1e-4  # similarity that a node must bring; the encoder errs by far more
 ANSWERS = 16  # at most, for a request
@@ -81,7 +83,14 @@ class Decoder(Protocol):
     def greedy(self, vectors: np.ndarray, /) -> list[Formula]: ...
 
     def sample(
-        self, vectors: np.ndarray, samples: int, /, *, seed: int = ...
+        self,
+        vectors: np.ndarray,
+        samples: int,
+        /,
+        *,
+        top_p: float = ...,
+        numbers: bool = ...,
+        seed: int = ...,
     ) -> list[list[Formula]]: ...
 
 
@@ -118,7 +127,7 @@ class Inverter:
     def decode(
         self,
         vectors: np.ndarray,
-        samples: int = 32,
+        samples: int = 16,
         refine: bool = True,
         seed: int = 0,
         channels: int | None = None,
@@ -126,25 +135,42 @@ class Inverter:
     ) -> list[list[Found]]:
         """For each row at most ANSWERS different formulae, the best first.
 
-        samples: candidates that the decoder draws beside its likeliest one. channels: answer in
-        terms of the first so many alone.
+        samples: candidates that the decoder draws where its likeliest one is not near already;
+        their numbers are the likeliest, as tuning finds better ones. channels: answer in terms of the
+        first so many alone.
         """
         if samples < 0:
             raise RhovecError(f"samples must be 0 or more, not {samples}")
         out: list[list[Found]] = []
         for first in range(0, len(vectors), REQUESTS):
             part = vectors[first : first + REQUESTS]
-            candidates = [[phi] for phi in self.decoder.greedy(part)]
-            if samples:
-                drawn = self.decoder.sample(part, samples, seed=seed)
-                candidates = [a + b for a, b in zip(candidates, drawn, strict=True)]
             known = min(self.channels, channels or self.channels)
+            candidates = [[phi] for phi in self.decoder.greedy(part)]
+            open_ = self._not_enough(part, candidates, known)
+            if samples and len(open_):
+                drawn = self.decoder.sample(
+                    part[open_], samples, top_p=TOP_P, numbers=False, seed=seed
+                )
+                for i, more in zip(open_.tolist(), drawn, strict=True):
+                    candidates[i] += more
             candidates = [_within(group, known) for group in candidates]
             budget = BUDGET if refine else 0
             out += choose(self.embed, part, candidates, budget, self.largest)
             if progress:
                 progress(len(out) / len(vectors))
         return out
+
+    def _not_enough(
+        self, vectors: np.ndarray, likeliest: Sequence[Sequence[Formula]], channels: int
+    ) -> np.ndarray:
+        """The places of those whose only candidate is not near, or needs more channels."""
+        known = _names(channels)
+        enough = np.array([known.issuperset(phi.variables) for (phi,) in likeliest])
+        (places,) = np.nonzero(enough)
+        if len(places):
+            found = self.embed([likeliest[i][0] for i in places.tolist()])
+            enough[places] = np.einsum("bd,bd->b", found, vectors[places]) >= ENOUGH
+        return np.flatnonzero(~enough)
 
 
 def choose(
@@ -281,8 +307,12 @@ def _some(formulae: Iterator[Formula]) -> list[Formula]:
     return [different[i] for i in order.tolist()]
 
 
+def _names(channels: int) -> set[str]:
+    return {f"x_{i}" for i in range(channels)}
+
+
 def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
-    known = {f"x_{i}" for i in range(channels)}
+    known = _names(channels)
     kept = [phi for phi in formulae if known.issuperset(phi.variables)]
     if not kept:
         names = sorted({name for phi in formulae for name in phi.variables} - known)

@@ -149,7 +149,7 @@ class Model:
     def decode(
         self,
         vectors: Any,
-        samples: int = 32,
+        samples: int = 16,
         refine: bool = True,
         schema: Schema | None = None,
         k: int = 5,
