@@ -147,6 +147,27 @@ def test_one_operator_as_its_opposite() -> None:
     assert str(rv.simplify(changed[0])) != str(rv.simplify(seeds[0]))
 
 
+def test_bands_are_two_thresholds_on_one_channel() -> None:
+    recipe = Recipe(family_size=1, shares=(1.0, 0.0, 0.0, 0.0), bands=1.0)
+    inside = outside = alone = 0
+    for phi in draw_families(recipe, np.arange(300)).programs.unpack():
+        assert phi.size <= recipe.max_nodes
+        rows = phi.rows()
+        for (left, _, _, c, low), (right, _, _, d, high), (op, *_) in zip(
+            rows, rows[1:], rows[2:], strict=False
+        ):
+            if left <= LT and right <= LT and op in (AND, OR) and c == d and low <= high:
+                inside += (op, left, right) == (AND, GE, LE)
+                outside += (op, left, right) == (OR, LE, GE)
+        alone += sum(row[0] <= LT for row in rows) % 2
+    assert inside > 2 * outside > 100
+    assert alone < 30  # where there was no room
+    assert (
+        find_families(recipe, 0, 5, "test").tolist()
+        != find_families(dataclasses.replace(recipe, bands=0.0), 0, 5, "test").tolist()
+    )
+
+
 def test_seeds_of_full_depth() -> None:
     recipe = Recipe(family_size=1, shares=(1.0, 0.0, 0.0, 0.0), full_depth=True)
     batch = draw_families(recipe, np.arange(6000))

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from ..formula.core import ALWAYS, AND, EVENTUALLY, GE, LE, UNBOUNDED, UNTIL
+from ..formula.core import ALWAYS, AND, EVENTUALLY, GE, LE, OR, UNBOUNDED, UNTIL
 from ..formula.sample import LAST_BOUND, LEAF_PROBABILITY, MAX_DEPTH, OPERATORS
 from .trees import CHANNEL, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
 
@@ -97,10 +97,30 @@ def draw_palette(state, n_channels):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def draw_seed(state, palette, full, max_nodes, max_tokens, prefix, out):  # type: ignore[no-untyped-def]
+def draw_band(state, palette, prefix, n):  # type: ignore[no-untyped-def]
+    """Three nodes at prefix[n:]: a channel is between two thresholds, or outside of them."""
+    channel = palette[below(state, len(palette))]
+    inside = uniform(state) < 0.75
+    middle = 0.0 if uniform(state) < 0.5 else normal(state)
+    half = abs(normal(state))
+    low, high = rounded(UNIT * (middle - half)), rounded(UNIT * (middle + half))
+    rows = (
+        (AND if inside else OR, -1, 0),
+        (LE if inside else GE, channel, high),
+        (GE if inside else LE, channel, low),
+    )
+    for i in range(3):
+        row = prefix[n + i]
+        row[LO], row[HI] = 0, 0
+        row[OP], row[CHANNEL], row[THRESHOLD] = rows[i]
+
+
+@njit(cache=True, nogil=True)
+def draw_seed(state, palette, full, bands, max_nodes, max_tokens, prefix, out):  # type: ignore[no-untyped-def]
     """Draw a seed into out; its length. Too large ones are drawn again.
 
     full: the depth limit, drawn once, is reached, and in half of the seeds by every branch.
+    bands: the share of atoms that become two on one channel.
 
     prefix is scratch of out's shape, for the nodes root first, right operands before left ones.
     """
@@ -122,6 +142,10 @@ def draw_seed(state, palette, full, max_nodes, max_tokens, prefix, out):  # type
             n += 1
             row[LO], row[HI] = 0, 0
             if depth > 0 and (depth == limit or uniform(state) < leaf):
+                if bands > 0 and uniform(state) < bands and n + pending + 2 <= max_nodes:
+                    draw_band(state, palette, prefix, n - 1)
+                    n += 2
+                    continue
                 row[OP], row[CHANNEL], row[THRESHOLD] = draw_atom(state, palette)
                 continue
             op = OPERATORS[below(state, len(OPERATORS))]

@@ -56,6 +56,7 @@ class Recipe:
     shares: tuple[float, ...] = SHARES  # of KINDS
     opposed: float = 0.0  # share of perturbations that are one operator's opposite instead
     full_depth: bool = False  # seeds reach their depth limits, half of them in every branch
+    bands: float = 0.0  # share of a seed's atoms that become two on one channel, a band
 
     def __post_init__(self) -> None:
         limits = {
@@ -72,8 +73,9 @@ class Recipe:
                 )
         if len(self.shares) != len(KINDS) or min(self.shares) < 0 or sum(self.shares) <= 0:
             raise RhovecError(f"shares must be a number for each of {', '.join(KINDS)}")
-        if not 0 <= self.opposed <= 1:
-            raise RhovecError(f"opposed is a share from 0 to 1, not {self.opposed}")
+        for name in ("opposed", "bands"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise RhovecError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
 
     def probes(self) -> np.ndarray:
         """(probes, channels) float64: constant signals."""
@@ -97,8 +99,8 @@ def draw_families(recipe: Recipe, numbers: np.ndarray) -> Batch:
     """The families with these numbers, (F,) int64: a batch of F * family_size formulae."""
     size = recipe.family_size
     code, thresholds, offsets, kind, split, depth, tokens, changes = _draw(
-        numbers, recipe.seed, size, recipe.channels, recipe.full_depth, recipe.max_nodes,
-        np.cumsum(recipe.shares) / sum(recipe.shares), recipe.opposed, recipe.probes(),
+        numbers, recipe.seed, size, recipe.channels, recipe.full_depth, recipe.bands,
+        recipe.max_nodes, np.cumsum(recipe.shares) / sum(recipe.shares), recipe.opposed, recipe.probes(),
     )  # fmt: skip
     channels = tuple(((f"x_{i}", 1.0),) for i in range(recipe.channels))
     programs = Programs(code, thresholds, offsets, channels)
@@ -109,13 +111,16 @@ def find_families(recipe: Recipe, start: int, count: int, split: str) -> np.ndar
     """(count,) int64: the first numbers from `start` on whose families are in the split."""
     place = SPLITS.index(split)
     found = _find(
-        start, count, place, recipe.seed, recipe.channels, recipe.full_depth, recipe.max_nodes
-    )
+        start, count, place, recipe.seed, recipe.channels, recipe.full_depth, recipe.bands,
+        recipe.max_nodes,
+    )  # fmt: skip
     return found  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
-def _draw(numbers, seed, size, channels, full_depth, max_nodes, kind_ends, opposed, probes):  # type: ignore[no-untyped-def]
+def _draw(  # type: ignore[no-untyped-def]
+    numbers, seed, size, channels, full_depth, bands, max_nodes, kind_ends, opposed, probes
+):
     count = len(numbers) * size
     code = np.empty((count * max_nodes, 4), np.int64)  # pages that stay unused cost nothing
     thresholds = np.empty(count * max_nodes)
@@ -135,7 +140,7 @@ def _draw(numbers, seed, size, channels, full_depth, max_nodes, kind_ends, oppos
     for f in range(len(numbers)):
         key(state, seed, numbers[f], -1)
         palette = draw_palette(state, channels)
-        length = _seed(state, palette, full_depth, max_nodes, old, origin)
+        length = _seed(state, palette, full_depth, bands, max_nodes, old, origin)
         split = _split(origin, length)
         for member in range(size):
             at = f * size + member
@@ -188,9 +193,9 @@ def _member(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _seed(state, palette, full_depth, max_nodes, prefix, out):  # type: ignore[no-untyped-def]
+def _seed(state, palette, full_depth, bands, max_nodes, prefix, out):  # type: ignore[no-untyped-def]
     nodes, tokens = int(SEED_SHARE * max_nodes), int(SEED_SHARE * MAX_TOKENS)
-    return draw_seed(state, palette, full_depth, nodes, tokens, prefix, out)
+    return draw_seed(state, palette, full_depth, bands, nodes, tokens, prefix, out)
 
 
 @njit(cache=True, nogil=True)
@@ -249,7 +254,7 @@ def _slot(u, ends):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find(start, count, split, seed, channels, full_depth, max_nodes):  # type: ignore[no-untyped-def]
+def _find(start, count, split, seed, channels, full_depth, bands, max_nodes):  # type: ignore[no-untyped-def]
     numbers = np.empty(count, np.int64)
     state = np.empty(1, np.uint64)
     prefix = np.empty((4 * max_nodes, COLUMNS), np.int64)
@@ -258,7 +263,8 @@ def _find(start, count, split, seed, channels, full_depth, max_nodes):  # type: 
     while found < count:
         key(state, seed, number, -1)
         palette = draw_palette(state, channels)
-        if _split(out, _seed(state, palette, full_depth, max_nodes, prefix, out)) == split:
+        length = _seed(state, palette, full_depth, bands, max_nodes, prefix, out)
+        if _split(out, length) == split:
             numbers[found] = number
             found += 1
         number += 1

@@ -55,6 +55,7 @@ from .records import (
 SHARES = (0.05, 0.30, 0.35, 0.30)
 # Eighths of a batch over x_0 ... x_2 in families and single, then over all channels.
 PARTS = (2, 3, 2, 1)
+BANDS = 0.1  # over all channels: requirements often hold a channel between two thresholds
 SAMPLE = 512  # formulae of a batch whose metrics are logged
 
 
@@ -133,10 +134,17 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     if config.corpus != "mixture":
         raise RhovecError(f"corpus must be mixture or families, not {config.corpus!r}")
     families: dict[str, Any] = {"shares": SHARES, "opposed": 0.5}
+    bands = (0.0, BANDS if config.channels > 3 else 0.0)
     alone: dict[str, Any] = {"family_size": 1, "shares": (1.0, 0.0, 0.0, 0.0), "full_depth": True}
     return [
         (
-            Recipe(seed=4 * config.seed + 2 * i + k, channels=channels, **limits, **kind),
+            Recipe(
+                seed=4 * config.seed + 2 * i + k,
+                channels=channels,
+                bands=bands[i],
+                **limits,
+                **kind,
+            ),
             config.batch * PARTS[2 * i + k] // 8,
         )
         for i, channels in enumerate((min(3, config.channels), config.channels))

@@ -52,6 +52,7 @@ from ..signals import BaseMeasure
 from ..tokens import prefix, text
 from ..tokens.tree import first_fit, plain_or_compiled
 from .distill import (
+    BANDS,
     Recorded,
     begin_with,
     directions,
@@ -156,7 +157,8 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
 
 
 def _recipe(config: Config, seed: int, channels: int) -> Recipe:
-    return Recipe(seed=seed, family_size=1, channels=channels, max_nodes=config.nodes)
+    bands = BANDS if channels > 3 else 0.0
+    return Recipe(seed=seed, family_size=1, channels=channels, max_nodes=config.nodes, bands=bands)
 
 
 def draw(
