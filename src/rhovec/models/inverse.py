@@ -146,12 +146,12 @@ class Inverter:
             part = vectors[first : first + REQUESTS]
             known = min(self.channels, channels or self.channels)
             candidates = [[phi] for phi in self.decoder.greedy(part)]
-            open_ = self._not_enough(part, candidates, known)
-            if samples and len(open_):
+            unsure = self._unsure(part, candidates, known)
+            if samples and len(unsure):
                 drawn = self.decoder.sample(
-                    part[open_], samples, top_p=TOP_P, numbers=False, seed=seed
+                    part[unsure], samples, top_p=TOP_P, numbers=False, seed=seed
                 )
-                for i, more in zip(open_.tolist(), drawn, strict=True):
+                for i, more in zip(unsure.tolist(), drawn, strict=True):
                     candidates[i] += more
             candidates = [_within(group, known) for group in candidates]
             budget = BUDGET if refine else 0
@@ -160,7 +160,7 @@ class Inverter:
                 progress(len(out) / len(vectors))
         return out
 
-    def _not_enough(
+    def _unsure(
         self, vectors: np.ndarray, likeliest: Sequence[Sequence[Formula]], channels: int
     ) -> np.ndarray:
         """The places of those whose only candidate is not near, or needs more channels."""
