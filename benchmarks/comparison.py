@@ -71,6 +71,7 @@ def runs(base: str) -> Runs:
         "base": ("the shipped recipe", {}),
         "bos": ("bos pooling", {"pooling": "bos"}),
         "mean": ("mean pooling", {"pooling": "mean"}),
+        "projector": ("the paper's head", {"head": "projector"}),
         "focal": ("the paper's loss", {"loss": "focal"}),
         "adamw": ("AdamW for all weights, 1e-3", {"optimiser": "adamw", "lr": 1e-3}),
         f"dimension-{c.dimension // 4}": (

@@ -23,12 +23,13 @@ FORMULAE = [
 LONG = rv.parse(" and ".join(f"x_{i % 8} > {i}" for i in range(60)))
 
 
+@pytest.mark.parametrize("head", ["landmarks", "projector"])
 @pytest.mark.parametrize("pooling", ["cls", "bos", "mean"])
-def test_it_is_the_torch_encoder(pooling: str) -> None:
+def test_it_is_the_torch_encoder(pooling: str, head: str) -> None:
     torch = pytest.importorskip("torch")
     from rhovec.models.encoder import Encoder, EncoderConfig, pack
 
-    config, tensors = tiny(pooling=pooling)
+    config, tensors = tiny(pooling=pooling, head=head)
     encoder = Encoder(EncoderConfig(**config.to_dict()))
     assert {n: tuple(t.shape) for n, t in encoder.state_dict().items()} == config.shapes()
     encoder.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})

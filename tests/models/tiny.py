@@ -31,6 +31,8 @@ def tiny(**changes: Any) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
     for name, shape in config.shapes().items():
         spread = 0.3 if len(shape) == 1 else 1.0 if name.startswith("inputs") else shape[-1] ** -0.5
         tensors[name] = rng.standard_normal(shape, np.float32) * np.float32(spread)
+        if name == "head.waves":
+            tensors[name] *= 20
         if "norm.weight" in name:
             tensors[name] += 1
     return config, tensors

@@ -240,7 +240,7 @@ def test_losses() -> None:
     gap = z @ z.T - k
     weight = np.where(family[:, None] == family, TINY.family_weight, 1.0)
     vectors = torch.from_numpy(z).requires_grad_()
-    given = vectors, torch.from_numpy(k), torch.from_numpy(family)
+    given = vectors @ vectors.T, torch.from_numpy(k), torch.from_numpy(family)
     assert pair_loss(*given, TINY).item() == pytest.approx((weight * gap**2).mean())
     focal = replace(TINY, loss="focal", gamma=1.5, cap=1.2)
     weight = np.minimum(np.abs(gap) ** 1.5 / (np.abs(gap) ** 1.5).mean(), 1.2)

@@ -13,6 +13,8 @@ from ..tokens.tree import OPERATORS, RELATIONS
 SCALES = 10  # of the sines and cosines of a threshold
 FAR = 16.0  # thresholds beyond are told apart by their logarithm alone
 FEATURES = 2 * SCALES + 3
+SHARPNESS = 5.0  # of landmarks: 1 / sigma2 of the paper's kernel
+MISSING = 1e-4  # of a vector's squared length that waves have at least
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class EncoderConfig:
     layers: int = 8
     heads: int = 5
     dimension: int = 1024  # of the vectors
+    head: str = "landmarks"  # or "projector", the paper's
     channels: int = 8
     points: int = 100  # of the teacher's trajectories: bounds beyond are all alike
     nodes: int = 63  # of the largest formula in training
@@ -32,6 +35,10 @@ class EncoderConfig:
             raise RhovecError(f"tokens must be tree or text, not {self.tokens!r}")
         if self.pooling not in ("cls", "bos", "mean"):
             raise RhovecError(f"pooling must be cls, bos or mean, not {self.pooling!r}")
+        if self.head not in ("landmarks", "projector"):
+            raise RhovecError(f"head must be landmarks or projector, not {self.head!r}")
+        if self.dimension % 4:
+            raise RhovecError(f"dimension must be a multiple of 4, not {self.dimension}")
         if self.width % self.heads:
             raise RhovecError(
                 f"width must be a multiple of heads, not {self.width} and {self.heads}"
@@ -46,7 +53,7 @@ class EncoderConfig:
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The encoder's tensors by name."""
-        width, inner = self.width, self.dimension // 2
+        width = self.width
         out: dict[str, tuple[int, ...]]
         if self.tokens == "tree":
             out = {
@@ -72,9 +79,16 @@ class EncoderConfig:
                     ("down", (width, 4 * width)),
                 )
             }
+        out |= {"head.norm.weight": (width,), "head.norm.bias": (width,)}
+        inner = self.dimension // 2
+        if self.head == "landmarks":
+            return out | {
+                "head.direction": (width, width),
+                "head.landmarks": (2 * self.dimension, width),
+                "head.outer": (inner, 2 * self.dimension),
+                "head.waves": (inner // 2, width),
+            }
         return out | {
-            "head.norm.weight": (width,),
-            "head.norm.bias": (width,),
             "head.inner.weight": (inner, width),
             "head.inner.bias": (inner,),
             "head.inner_norm.weight": (inner,),

@@ -23,7 +23,7 @@ from ..formula.programs import Programs
 from ..tokens.text import CLS as TEXT_CLS
 from ..tokens.text import MAX_TOKENS, text_tokens
 from ..tokens.tree import APART, RELATIONS, tree_tokens
-from .config import FAR, FEATURES, SCALES, EncoderConfig
+from .config import FAR, FEATURES, MISSING, SCALES, SHARPNESS, EncoderConfig
 
 HIDDEN = -1e4  # added to scores between formulae
 
@@ -47,10 +47,15 @@ class Encoder(nn.Module):
         self.config = config
         self.inputs = (TreeInputs if config.tokens == "tree" else TextInputs)(config)
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.layers))
-        self.head = Head(config.width, config.dimension)
+        self.head = (Landmarks if config.head == "landmarks" else Projector)(config)
 
     def forward(self, tokens: Packed) -> Tensor:
         """Unit rows (B, dimension)."""
+        vectors: Tensor = self.both(tokens)[0]
+        return vectors
+
+    def both(self, tokens: Packed) -> tuple[Tensor, Tensor | None]:
+        """Unit rows (B, dimension), and the directions (B, width) that landmarks make them of."""
         *_, owner, pick = tokens
         x, biases = self.inputs(tokens)
         last = None if self.config.pooling == "mean" else pick
@@ -58,7 +63,7 @@ class Encoder(nn.Module):
             x = block(x, bias, last if block is self.blocks[-1] else None)
         if last is None:
             x = mean_by_owner(x, owner, len(pick))
-        out: Tensor = self.head(x)
+        out: tuple[Tensor, Tensor | None] = self.head(x)
         return out
 
 
@@ -133,19 +138,72 @@ class Block(nn.Module):
         return out
 
 
-class Head(nn.Module):
-    """The projector: width -> dimension / 2 (GELU, norm) -> dimension, of length one."""
+class Projector(nn.Module):
+    """The paper's: width -> dimension / 2 (GELU, norm) -> dimension, of length one."""
 
-    def __init__(self, width: int, dimension: int):
+    def __init__(self, config: EncoderConfig):
         super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.inner = nn.Linear(width, dimension // 2)
-        self.inner_norm = nn.LayerNorm(dimension // 2)
-        self.outer = nn.Linear(dimension // 2, dimension)
+        inner = config.dimension // 2
+        self.norm = nn.LayerNorm(config.width)
+        self.inner = nn.Linear(config.width, inner)
+        self.inner_norm = nn.LayerNorm(inner)
+        self.outer = nn.Linear(inner, config.dimension)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
         inner = self.inner_norm(F.gelu(self.inner(self.norm(x)), approximate="tanh"))
-        return F.normalize(self.outer(inner).float(), dim=-1)
+        return F.normalize(self.outer(inner).float(), dim=-1), None
+
+
+class Landmarks(nn.Module):
+    """From directions, whose inner products are the cosines of robustness, to vectors of the kernel.
+
+    Half of the dimensions suffice for the kernel of any two different formulae: how near a direction is
+    to each of many landmarks, weighted. But in this smooth part a formula is not quite alike to itself:
+    a sixth of its length is missing, more or less. That goes into waves in the other half, so quick
+    that they agree for formulae of nearly one direction alone.
+    """
+
+    FREQUENCY = 8.0  # of the waves at first: radians a unit
+    SHARED = 0.1  # of the length that is missing at first, given to all dimensions alike
+
+    def __init__(self, config: EncoderConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.width)
+        shapes = config.shapes()
+        self.direction = nn.Parameter(torch.randn(shapes["head.direction"]) * config.width**-0.5)
+        self.landmarks = nn.Parameter(F.normalize(torch.randn(shapes["head.landmarks"]), dim=1))
+        self.outer = nn.Parameter(torch.randn(shapes["head.outer"]) * config.dimension**-0.5)
+        self.waves = nn.Parameter(torch.randn(shapes["head.waves"]) * self.FREQUENCY)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors and directions; what vectors are to be teaches the directions nothing."""
+        with torch.autocast(x.device.type, enabled=False):
+            directions = F.normalize(F.linear(self.norm(x.float()), self.direction), dim=-1)
+            given = directions.detach()
+            near = torch.exp(SHARPNESS * (F.linear(given, self.landmarks) - 1))
+            smooth = F.linear(near, self.outer)
+            missing = F.relu(1 - smooth.square().sum(-1, keepdim=True)) + MISSING
+            angles = F.linear(given, self.waves)
+            waves = torch.cat([angles.sin(), angles.cos()], -1) * (missing / len(self.waves)).sqrt()
+            return F.normalize(torch.cat([smooth, waves], -1), dim=-1), directions
+
+    @torch.no_grad()
+    def settle(self, directions: Tensor) -> None:
+        """Put the landmarks among directions (B, width) that occur, and weigh them by Nyström's method.
+
+        A unit vector cannot keep to the kernel's spectrum alone: the length that is missing must go
+        somewhere, and the error is least if every dimension has as much of it.
+        """
+        count, inner = len(self.landmarks), len(self.outer)
+        chosen = directions[
+            torch.arange(count, device=directions.device) * len(directions) // count
+        ]
+        kernel = torch.exp(SHARPNESS * (chosen.double() @ chosen.double().T - 1))
+        values, vectors = torch.linalg.eigh(kernel)
+        values, vectors = values[-inner:].clamp(min=1e-3), vectors[:, -inner:]
+        raised = values + count * self.SHARED / (2 * inner)
+        self.landmarks.copy_(chosen)
+        self.outer.copy_((vectors * raised.sqrt() / values).T)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import FormulaError, MissingDependencyError
 from ..formula.programs import Programs
 from ..tokens.tree import TreeTokens, tree_tokens
-from .config import FAR, SCALES, EncoderConfig
+from .config import FAR, MISSING, SCALES, SHARPNESS, EncoderConfig
 
 EPSILON = 1e-5  # of the norms, as torch has it
 SMALLEST, CHUNK = 64, 512  # tokens worked on at once by a thread
@@ -81,12 +81,9 @@ class Runtime:
                     _centred(t["down"].T, axis=1),
                 )
             )
-        self.inner, self.outer = (
-            _behind_norm(tensors, f"head.{norm}", tensors[f"head.{name}.weight"])
-            for norm, name in (("norm", "inner"), ("inner_norm", "outer"))
-        )
-        self.inner[-1] += tensors["head.inner.bias"]
-        self.outer[-1] += tensors["head.outer.bias"]
+        self._head: Callable[[np.ndarray], np.ndarray] = (
+            Landmarks if config.head == "landmarks" else Projector
+        )(tensors)
 
     def __call__(self, programs: Programs) -> np.ndarray:
         """Quickest when formulae of one length stand together."""
@@ -188,16 +185,47 @@ class Runtime:
         x += np.matmul(hidden, layer.down, out=room.change)
         return x
 
-    def _head(self, x: np.ndarray) -> np.ndarray:
-        """(B, width) -> unit rows (B, dimension)."""
-        inner = _normalise(x, np.empty((len(x), x.shape[1] + 1), np.float32)) @ self.inner
+
+class Projector:
+    """(B, width) of mean zero -> unit rows (B, dimension)."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]):
+        self.inner, self.outer = (
+            _behind_norm(tensors, f"head.{norm}", tensors[f"head.{name}.weight"])
+            for norm, name in (("norm", "inner"), ("inner_norm", "outer"))
+        )
+        self.inner[-1] += tensors["head.inner.bias"]
+        self.outer[-1] += tensors["head.outer.bias"]
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        inner = _normalised(x) @ self.inner
         cube = inner * (1 + np.float32(0.044715) * inner * inner)
         inner *= 0.5 * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * cube))
         inner -= inner.mean(axis=1, keepdims=True)
-        normed = _normalise(inner, np.empty((len(x), inner.shape[1] + 1), np.float32))
-        out: np.ndarray = normed @ self.outer
-        out /= np.sqrt(np.einsum("bd,bd->b", out, out))[:, None]
-        return out
+        return _unit(_normalised(inner) @ self.outer)
+
+
+class Landmarks:
+    """Likewise, as models/encoder.py explains."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray]):
+        self.direction = _behind_norm(tensors, "head.norm", tensors["head.direction"])
+        self.landmarks, self.outer, self.waves = (
+            np.ascontiguousarray(tensors[f"head.{name}"].T)
+            for name in ("landmarks", "outer", "waves")
+        )
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        directions = _unit(_normalised(x) @ self.direction)
+        near = directions @ self.landmarks
+        near -= 1
+        near *= np.float32(SHARPNESS)
+        smooth = np.exp(near, out=near) @ self.outer
+        missing = np.maximum(1 - np.einsum("bd,bd->b", smooth, smooth), 0) + np.float32(MISSING)
+        angles = directions @ self.waves
+        waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+        waves *= np.sqrt(missing / angles.shape[1])[:, None]
+        return _unit(np.concatenate([smooth, waves], axis=1))
 
 
 class Room:
@@ -224,6 +252,15 @@ def threshold_features(threshold: np.ndarray) -> np.ndarray:
     size = np.sign(threshold) * np.log1p(np.abs(threshold))
     rest = np.stack([np.tanh(threshold), size, near[:, 0] / FAR], axis=1)
     return np.concatenate([np.sin(angles), np.cos(angles), rest], axis=1, dtype=np.float32)
+
+
+def _unit(rows: np.ndarray) -> np.ndarray:
+    rows /= np.sqrt(np.einsum("bd,bd->b", rows, rows))[:, None]
+    return rows
+
+
+def _normalised(x: np.ndarray) -> np.ndarray:
+    return _normalise(x, np.empty((len(x), x.shape[1] + 1), np.float32))
 
 
 def _normalise(x: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ from ..files import write_file
 from ..formula.programs import Programs
 from ..models import store
 from ..models.config import EncoderConfig
-from ..models.encoder import Encoder, Packed, pack
+from ..models.encoder import Encoder, Landmarks, Packed, pack
 from ..robustness import cpu, lowering
 from ..signals import BaseMeasure
 from .optimisers import Muon
@@ -56,7 +56,11 @@ SHARES = (0.05, 0.30, 0.35, 0.30)
 # Eighths of a batch over x_0 ... x_2 in families and single, then over all channels.
 PARTS = (2, 3, 2, 1)
 BANDS = 0.1  # over all channels: requirements often hold a channel between two thresholds
+COSINES = 0.02  # weight of the error of cosines
+SETTLING = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # of the steps: landmarks are put in place anew
+SLOW = 0.3  # the landmarks' learning rate, of AdamW's
 SAMPLE = 512  # formulae of a batch whose metrics are logged
+Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Config:
     layers: int = 8  # of the encoder
     heads: int = 5  # of the encoder
     dimension: int = 1024  # of the vectors
+    head: str = "landmarks"  # landmarks or projector, the paper's
     channels: int = 8  # variables a formula may use
     points: int = 100  # of a trajectory
     nodes: int = 63  # of the largest formula
@@ -100,7 +105,7 @@ PRESETS = {
     "paper": Config(
         steps=32_000, batch=128, accumulate=4, signals=1000, loss="focal",
         corpus="families", optimiser="adamw", lr=1e-5, adam_lr=1e-5, warmup=500, average=0.0,
-        tokens="text", width=1024, layers=12, heads=16, channels=3, points=1000,
+        tokens="text", width=1024, layers=12, heads=16, head="projector", channels=3, points=1000,
     ),
     "tiny": Config(
         steps=300, batch=128, signals=128, lr=5e-3, adam_lr=5e-3, warmup=20,
@@ -245,19 +250,36 @@ def kernel_of(unit: Tensor, sigma2: float) -> Tensor:
     return torch.exp((unit @ unit.T - 1) / sigma2)
 
 
-def pair_loss(vectors: Tensor, target: Tensor, family: Tensor, config: Config) -> Tensor:
+def pair_loss(similarity: Tensor, target: Tensor, family: Tensor, config: Config) -> Tensor:
     """Weighted mean of (S - K)^2 over all pairs.
 
     squared: pairs of one family weigh `family_weight`.
     focal: min(|S - K|^gamma / its mean, cap), without a gradient of its own.
     """
-    gap = vectors @ vectors.T - target
+    gap = similarity - target
     if config.loss == "squared":
         weight = torch.where(family[:, None] == family, config.family_weight, 1.0)
     else:
         size = gap.detach().abs() ** config.gamma
         weight = (size / size.mean()).clamp(max=config.cap)
     return (weight * gap**2).mean()
+
+
+def whole_loss(
+    vectors: Tensor, directions: Tensor | None, target: Tensor, family: Tensor, config: Config
+) -> Tensor:
+    """Of the vectors; where landmarks make them also of their directions, whose cosines are robustness'.
+
+    The kernel of directions is held against the target, too, and their cosines a little, which the
+    kernel of unlike formulae does not show.
+    """
+    loss = pair_loss(vectors @ vectors.T, target, family, config)
+    if directions is not None:
+        loss = loss + pair_loss(kernel_of(directions, config.sigma2), target, family, config)
+        cosine = 1 + config.sigma2 * target.clamp(min=1e-30).log()
+        gap = (directions @ directions.T - cosine) * (target > 1e-30)
+        loss = loss + COSINES * gap.square().mean()
+    return loss
 
 
 # -- several processes -----------------------------------------------------------------------------
@@ -309,7 +331,14 @@ def train(
     encoder = Encoder(encoder_config(config)).to(device)
     if config.origin:
         about, tensors = store.read(config.origin)
-        begin_with(encoder, encoder.config, EncoderConfig(**about["encoder"]), tensors)
+        there = EncoderConfig(**about["encoder"])
+        if there.head != config.head:  # the body goes on, and the head begins anew
+            there = replace(there, head=config.head)
+            tensors = {n: t for n, t in tensors.items() if not n.startswith("head.")}
+            tensors |= {
+                f"head.{n}": p.detach().cpu().numpy() for n, p in encoder.head.named_parameters()
+            }
+        begin_with(encoder, encoder.config, there, tensors)
     weights: list[Tensor] = list(encoder.parameters())
     averaged = [p.detach().clone() for p in weights]
     optimisers = make_optimisers(encoder, config)
@@ -321,20 +350,23 @@ def train(
     generator = torch.Generator(device)
     began = time.perf_counter() - spent
     work_stream = work_ahead(config, start, rank, world)
-    loss_of = pair_loss
+    loss_of = whole_loss
     if device.type == "cuda":
         for module in (encoder.inputs, *encoder.blocks, encoder.head):
             module.compile(dynamic=False)
-        loss_of = torch.compile(pair_loss, dynamic=False)
+        loss_of = torch.compile(whole_loss, dynamic=False)
 
-    def differentiate(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a batch's gradients; its loss and vectors."""
+    def differentiate(tokens: Packed, target: Tensor, family: Tensor) -> Step:
+        """Add a batch's gradients."""
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            share = encoder(tokens)
-        vectors = gathered(share, rank, world)
-        loss = loss_of(vectors, target, family, config)
+            vectors, directions = encoder.both(tokens)
+        vectors = gathered(vectors, rank, world)
+        if directions is not None:
+            directions = gathered(directions, rank, world)
+        loss = loss_of(vectors, directions, target, family, config)
         (loss / config.accumulate).backward()  # type: ignore[no-untyped-call]
-        return loss.detach(), vectors.detach()
+        seen = (loss, vectors, directions)
+        return Step(*(None if t is None else t.detach() for t in seen))  # type: ignore[arg-type]
 
     def update() -> None:
         add_gradients(weights, world)
@@ -343,7 +375,7 @@ def train(
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
 
-    def whole_step(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+    def whole_step(tokens: Packed, target: Tensor, family: Tensor) -> Step:
         found = differentiate(tokens, target, family)
         update()
         return found
@@ -369,7 +401,7 @@ def train(
                 group["lr"].fill_(lr * schedule(step, config))
         for _ in range(config.accumulate):
             work, tokens, target, family = next(taught)
-            loss, vectors = (recorded or differentiate)(tokens, target, family)
+            made = (recorded or differentiate)(tokens, target, family)
         if recorded is None:
             update()
         decay = min(config.average, (step + 1) / (step + 10))
@@ -377,12 +409,14 @@ def train(
             torch._foreach_lerp_(averaged, weights, 1 - decay)
 
         done = step + 1
+        last, save = done == config.steps, done % config.validate == 0 or done == config.steps
+        if made.directions is not None and done in {int(config.steps * s) for s in SETTLING}:
+            settle(encoder, averaged, made.directions)
         if valid is None:
             continue
-        last, save = done == config.steps, done % config.validate == 0 or done == config.steps
         if done % config.every == 0 or last:
-            line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
-            line |= metrics(target, vectors)
+            line = {"step": done, "seconds": time.perf_counter() - began, "loss": made.loss.item()}
+            line |= metrics(target, made.vectors)
             if save:
                 line |= valid.measure(averaged)
             rate = (done - first) / (line["seconds"] - spent)
@@ -398,6 +432,15 @@ def train(
     if valid is not None:
         draw_curves(folder)
     return encoder_with(averaged, config)
+
+
+def settle(encoder: Encoder, averaged: list[Tensor], directions: Tensor) -> None:
+    """Put the landmarks, those of the averaged weights, too, where the directions are by now."""
+    encoder.head.settle(directions)  # type: ignore[operator]
+    moved = {id(p) for p in (encoder.head.landmarks, encoder.head.outer)}
+    for average, weight in zip(averaged, encoder.parameters(), strict=True):
+        if id(weight) in moved:
+            average.copy_(weight.detach())
 
 
 def ahead(
@@ -421,7 +464,15 @@ def ahead(
             yield made
 
 
-class Recorded:
+class Step(NamedTuple):
+    """What is seen of a step."""
+
+    loss: Tensor
+    vectors: Tensor
+    directions: Tensor | None
+
+
+class Recorded(Generic[Out]):
     """A step as one launch: the first calls run as they are, then the work is recorded and replayed.
 
     Inputs are copied to where the recording read them; outputs are overwritten by the next call.
@@ -429,14 +480,14 @@ class Recorded:
 
     WARM_UP = 4
 
-    def __init__(self, step: Callable[[Packed, Tensor, Tensor], tuple[Tensor, Tensor]]):
+    def __init__(self, step: Callable[[Packed, Tensor, Tensor], Out]):
         self.step = step
         self.calls = 0
         self.graph = torch.cuda.CUDAGraph()
         self.inputs: list[Tensor] = []
-        self.outputs: tuple[Tensor, Tensor]
+        self.outputs: Out
 
-    def __call__(self, tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, tokens: Packed, target: Tensor, family: Tensor) -> Out:
         self.calls += 1
         if self.calls <= self.WARM_UP:
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -474,7 +525,7 @@ class Validation:
     def measure(self, averaged: list[Tensor]) -> dict[str, float]:
         """The metrics of the averaged weights."""
         vectors = embed(encoder_with(averaged, self.config), self.programs).to(self.target.device)
-        loss = pair_loss(vectors, self.target, self.family, self.config)
+        loss = pair_loss(vectors @ vectors.T, self.target, self.family, self.config)
         line = {"loss": loss.item(), **metrics(self.target, vectors)}
         return {f"valid_{name}": value for name, value in line.items()}
 
@@ -499,26 +550,43 @@ def schedule(step: int, config: Config) -> float:
 
 
 def make_optimisers(encoder: Encoder, config: Config) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Each with the learning rate that the schedule scales."""
+    """Each with the learning rate that the schedule scales: layers, all else, and landmarks."""
+    landmarks = [
+        p
+        for m in encoder.modules()
+        if isinstance(m, Landmarks)
+        for p in (m.landmarks, m.outer, m.waves)
+    ]
+    known = {id(p) for p in landmarks}
     matrices = [p for p in encoder.blocks.parameters() if p.ndim >= 2]
-    chosen = {id(p) for p in matrices}
-    others = [p for p in encoder.parameters() if id(p) not in chosen]
+    known |= {id(p) for p in matrices}
+    others = [p for p in encoder.parameters() if id(p) not in known]
     on_gpu = config.device.startswith("cuda")
-    adam: dict[str, Any] = {
-        "betas": (0.9, 0.98), "weight_decay": 0.01, "fused": True, "capturable": on_gpu,
-    }  # fmt: skip
 
     def rate(lr: float) -> Tensor:
         return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
 
+    def adamw(parameters: list[Tensor], lr: float, decay: float = 0.01) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            parameters,
+            rate(lr),
+            betas=(0.9, 0.98),
+            weight_decay=decay,
+            fused=True,
+            capturable=on_gpu,
+        )
+
     if config.optimiser == "muon":
         first: torch.optim.Optimizer = Muon(matrices, rate(config.lr))
     elif config.optimiser == "adamw":
-        first = torch.optim.AdamW(matrices, rate(config.lr), **adam)
+        first = adamw(matrices, config.lr)
     else:
         raise RhovecError(f"optimiser must be muon or adamw, not {config.optimiser!r}")
-    second = torch.optim.AdamW(others, rate(config.adam_lr), **adam)
-    return [(first, config.lr), (second, config.adam_lr)]
+    out = [(first, config.lr), (adamw(others, config.adam_lr), config.adam_lr)]
+    if landmarks:  # they begin well, and small numbers are no virtue in them
+        slow = SLOW * config.adam_lr
+        out.append((adamw(landmarks, slow, decay=0.0), slow))
+    return out
 
 
 def encoder_config(config: Config) -> EncoderConfig:
