@@ -30,7 +30,7 @@ def test_settled_landmarks_give_the_kernel_of_directions() -> None:
     before = errors()
     head.settle(head(known)[1])
     after = errors()
-    assert max(after) < 0.02 < 0.2 * min(before), (before, after)
+    assert max(after) < 0.01 < 0.2 * min(before), (before, after)
 
 
 def test_both_heads_can_be_had() -> None:

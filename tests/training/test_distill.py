@@ -78,6 +78,8 @@ def test_a_run_begins_with_another_models_weights(tmp_path: Path) -> None:
     config = replace(TINY, origin=str(tmp_path / "first" / "model"), steps=1, lr=0.0, adam_lr=0.0)
     again = train(config, tmp_path / "again")
     assert torch.equal(flat(again), flat(first))  # rounded by publishing
+    other = train(replace(config, head="projector"), tmp_path / "head")
+    assert torch.equal(flat(other.blocks), flat(first.blocks))
     with pytest.raises(RhovecError, match="the origin has the configuration"):
         train(replace(config, layers=3), tmp_path / "other")
 

@@ -163,7 +163,7 @@ class Landmarks(nn.Module):
     that they agree for formulae of nearly one direction alone.
     """
 
-    FREQUENCY = 8.0  # of the waves at first: radians a unit
+    FREQUENCY = 5.5  # of the waves at first: radians a unit
     SHARED = 0.1  # of the length that is missing at first, given to all dimensions alike
 
     def __init__(self, config: EncoderConfig):

@@ -18,11 +18,11 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,7 +60,6 @@ COSINES = 0.02  # weight of the error of cosines
 SETTLING = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # of the steps: landmarks are put in place anew
 SLOW = 0.3  # the landmarks' learning rate, of AdamW's
 SAMPLE = 512  # formulae of a batch whose metrics are logged
-Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
@@ -356,8 +355,8 @@ def train(
             module.compile(dynamic=False)
         loss_of = torch.compile(whole_loss, dynamic=False)
 
-    def differentiate(tokens: Packed, target: Tensor, family: Tensor) -> Step:
-        """Add a batch's gradients."""
+    def differentiate(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
+        """Add a batch's gradients; its loss and vectors."""
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             vectors, directions = encoder.both(tokens)
         vectors = gathered(vectors, rank, world)
@@ -365,8 +364,7 @@ def train(
             directions = gathered(directions, rank, world)
         loss = loss_of(vectors, directions, target, family, config)
         (loss / config.accumulate).backward()  # type: ignore[no-untyped-call]
-        seen = (loss, vectors, directions)
-        return Step(*(None if t is None else t.detach() for t in seen))  # type: ignore[arg-type]
+        return loss.detach(), vectors.detach()
 
     def update() -> None:
         add_gradients(weights, world)
@@ -375,7 +373,7 @@ def train(
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
 
-    def whole_step(tokens: Packed, target: Tensor, family: Tensor) -> Step:
+    def whole_step(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
         found = differentiate(tokens, target, family)
         update()
         return found
@@ -401,7 +399,7 @@ def train(
                 group["lr"].fill_(lr * schedule(step, config))
         for _ in range(config.accumulate):
             work, tokens, target, family = next(taught)
-            made = (recorded or differentiate)(tokens, target, family)
+            loss, vectors = (recorded or differentiate)(tokens, target, family)
         if recorded is None:
             update()
         decay = min(config.average, (step + 1) / (step + 10))
@@ -410,13 +408,13 @@ def train(
 
         done = step + 1
         last, save = done == config.steps, done % config.validate == 0 or done == config.steps
-        if made.directions is not None and done in {int(config.steps * s) for s in SETTLING}:
-            settle(encoder, averaged, made.directions)
+        if config.head == "landmarks" and done in {int(config.steps * s) for s in SETTLING}:
+            settle(encoder, averaged, tokens, rank, world)
         if valid is None:
             continue
         if done % config.every == 0 or last:
-            line = {"step": done, "seconds": time.perf_counter() - began, "loss": made.loss.item()}
-            line |= metrics(target, made.vectors)
+            line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
+            line |= metrics(target, vectors)
             if save:
                 line |= valid.measure(averaged)
             rate = (done - first) / (line["seconds"] - spent)
@@ -434,13 +432,17 @@ def train(
     return encoder_with(averaged, config)
 
 
-def settle(encoder: Encoder, averaged: list[Tensor], directions: Tensor) -> None:
-    """Put the landmarks, those of the averaged weights, too, where the directions are by now."""
-    encoder.head.settle(directions)  # type: ignore[operator]
-    moved = {id(p) for p in (encoder.head.landmarks, encoder.head.outer)}
-    for average, weight in zip(averaged, encoder.parameters(), strict=True):
-        if id(weight) in moved:
-            average.copy_(weight.detach())
+@torch.no_grad()
+def settle(encoder: Encoder, averaged: list[Tensor], tokens: Packed, rank: int, world: int) -> None:
+    """Put the landmarks where directions are by now: those of the weights, and of their average."""
+    copy = Encoder(encoder.config).to(averaged[0].device)
+    weights: list[list[Tensor]] = [list(encoder.parameters()), averaged]
+    for parameters in weights:
+        torch._foreach_copy_(list(copy.parameters()), parameters)
+        directions = copy.both(tokens)[1]
+        assert directions is not None
+        copy.head.settle(gathered(directions, rank, world))  # type: ignore[operator]
+        torch._foreach_copy_(parameters, list(copy.parameters()))
 
 
 def ahead(
@@ -464,15 +466,7 @@ def ahead(
             yield made
 
 
-class Step(NamedTuple):
-    """What is seen of a step."""
-
-    loss: Tensor
-    vectors: Tensor
-    directions: Tensor | None
-
-
-class Recorded(Generic[Out]):
+class Recorded:
     """A step as one launch: the first calls run as they are, then the work is recorded and replayed.
 
     Inputs are copied to where the recording read them; outputs are overwritten by the next call.
@@ -480,14 +474,14 @@ class Recorded(Generic[Out]):
 
     WARM_UP = 4
 
-    def __init__(self, step: Callable[[Packed, Tensor, Tensor], Out]):
+    def __init__(self, step: Callable[[Packed, Tensor, Tensor], tuple[Tensor, Tensor]]):
         self.step = step
         self.calls = 0
         self.graph = torch.cuda.CUDAGraph()
         self.inputs: list[Tensor] = []
-        self.outputs: Out
+        self.outputs: tuple[Tensor, Tensor]
 
-    def __call__(self, tokens: Packed, target: Tensor, family: Tensor) -> Out:
+    def __call__(self, tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
         self.calls += 1
         if self.calls <= self.WARM_UP:
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -566,7 +560,9 @@ def make_optimisers(encoder: Encoder, config: Config) -> list[tuple[torch.optim.
     def rate(lr: float) -> Tensor:
         return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
 
-    def adamw(parameters: list[Tensor], lr: float, decay: float = 0.01) -> torch.optim.Optimizer:
+    def adamw(
+        parameters: Sequence[Tensor], lr: float, decay: float = 0.01
+    ) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
             parameters,
             rate(lr),
