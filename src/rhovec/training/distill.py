@@ -267,10 +267,10 @@ def pair_loss(similarity: Tensor, target: Tensor, family: Tensor, config: Config
 def whole_loss(
     vectors: Tensor, directions: Tensor | None, target: Tensor, family: Tensor, config: Config
 ) -> Tensor:
-    """Of the vectors; where landmarks make them also of their directions, whose cosines are robustness'.
+    """Of the vectors; where landmarks make them, also of their directions.
 
-    The kernel of directions is held against the target, too, and their cosines a little, which the
-    kernel of unlike formulae does not show.
+    The kernel of the directions is held against the target, too, and a little also their cosines, for
+    the kernel of unlike formulae hardly shows them.
     """
     loss = pair_loss(vectors @ vectors.T, target, family, config)
     if directions is not None:
@@ -331,12 +331,9 @@ def train(
     if config.origin:
         about, tensors = store.read(config.origin)
         there = EncoderConfig(**about["encoder"])
-        if there.head != config.head:  # the body goes on, and the head begins anew
+        if there.head != config.head:  # the layers go on, and the head begins anew
             there = replace(there, head=config.head)
             tensors = {n: t for n, t in tensors.items() if not n.startswith("head.")}
-            tensors |= {
-                f"head.{n}": p.detach().cpu().numpy() for n, p in encoder.head.named_parameters()
-            }
         begin_with(encoder, encoder.config, there, tensors)
     weights: list[Tensor] = list(encoder.parameters())
     averaged = [p.detach().clone() for p in weights]
@@ -409,7 +406,8 @@ def train(
         done = step + 1
         last, save = done == config.steps, done % config.validate == 0 or done == config.steps
         if config.head == "landmarks" and done in {int(config.steps * s) for s in SETTLING}:
-            settle(encoder, averaged, tokens, rank, world)
+            for parameters in (weights, averaged):
+                settle(parameters, config, tokens, rank, world)
         if valid is None:
             continue
         if done % config.every == 0 or last:
@@ -433,16 +431,13 @@ def train(
 
 
 @torch.no_grad()
-def settle(encoder: Encoder, averaged: list[Tensor], tokens: Packed, rank: int, world: int) -> None:
-    """Put the landmarks where directions are by now: those of the weights, and of their average."""
-    copy = Encoder(encoder.config).to(averaged[0].device)
-    weights: list[list[Tensor]] = [list(encoder.parameters()), averaged]
-    for parameters in weights:
-        torch._foreach_copy_(list(copy.parameters()), parameters)
-        directions = copy.both(tokens)[1]
-        assert directions is not None
-        copy.head.settle(gathered(directions, rank, world))  # type: ignore[operator]
-        torch._foreach_copy_(parameters, list(copy.parameters()))
+def settle(weights: list[Tensor], config: Config, tokens: Packed, rank: int, world: int) -> None:
+    """Put the landmarks of an encoder with these weights where its directions are by now."""
+    encoder = encoder_with(weights, config)
+    directions = encoder.both(tokens)[1]
+    assert directions is not None
+    encoder.head.settle(gathered(directions, rank, world))  # type: ignore[operator]
+    torch._foreach_copy_(weights, list(encoder.parameters()))
 
 
 def ahead(
@@ -653,10 +648,11 @@ def resume(
 def begin_with(
     module: torch.nn.Module, asked: Any, there: Any, tensors: dict[str, np.ndarray]
 ) -> None:
-    """Copy a stored model's tensors into a module of the same configuration."""
+    """Copy a stored model's tensors into a module of the same configuration; others stay."""
     if there != asked:
         raise RhovecError(f"the origin has the configuration {there}, not {asked}")
-    module.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
+    given = {name: torch.from_numpy(array) for name, array in tensors.items()}
+    module.load_state_dict(module.state_dict() | given)
 
 
 def encoder_with(weights: list[Tensor], config: Config) -> Encoder:
