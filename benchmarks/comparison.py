@@ -94,11 +94,11 @@ def runs(base: str) -> Runs:
 # -- one run ---------------------------------------------------------------------------------------
 
 
-def planned(folder: Path, config: Config, steps: int | None, seconds: float) -> Config:
+def planned(folder: Path, config: Any, steps: int | None, seconds: float = 0.0) -> Any:
     """The configuration with its steps set: those of the run that is there, given, or of the pace."""
     there = folder / "config.json"
     if there.exists():
-        return Config(**json.loads(there.read_text()) | {"device": config.device})
+        return type(config)(**json.loads(there.read_text()) | {"device": config.device})
     steps = steps or max(1, int(seconds / pace(config)))
     return replace(
         config, steps=steps, warmup=min(config.warmup, max(1, steps // 10)),
@@ -216,8 +216,13 @@ def compare(
             record(place, name, words, preset, config, judge)
             write_file(folder / "README.md", tables(folder).encode())
             print(f"  {time.perf_counter() - began:.0f} s in all", flush=True)
-        for path in [*place.glob("step-*.safetensors"), place / "checkpoint.json"]:
-            path.unlink(missing_ok=True)
+        remove_weights(place)
+
+
+def remove_weights(place: Path) -> None:
+    """Of a run that is finished."""
+    for path in [*place.glob("step-*.safetensors"), place / "checkpoint.json"]:
+        path.unlink(missing_ok=True)
 
 
 # -- the tables ------------------------------------------------------------------------------------

@@ -245,6 +245,9 @@ def test_anchor_vectors_are_the_kernels(tiny: Config) -> None:
     assert want.shape == (20, config.dimension)
     assert np.abs(source.embed(Programs.pack(formulae)).numpy() - want).max() < 1e-4
     assert torch.equal(source.unit, invert.Anchors(config).unit)
+    for channels in (3, 8):
+        anchors = invert.Anchors(replace(config, channels=channels)).anchors.unpack()
+        assert len(set(anchors)) == config.dimension
 
 
 def test_noise_has_the_length_that_is_asked_for() -> None:
@@ -288,6 +291,17 @@ def test_greedy_text_is_a_formula_or_none(tiny: Config) -> None:
     assert invert.greedy(decoder, torch.randn(3, 24)) == [None] * 3  # `unk` all along
     ids = [2, 34, 17, 24, 34, 12, 34, 25, 34, 3, 1, 1]
     assert invert._read(ids, True) == rv.parse("x_0 >= 1")
+
+
+def test_what_has_no_vector_is_no_answer(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["x_0 > x_1", "x_8 > 1", "x_0 > 1e60", "( x_0 > 1 -> x_7 < 2 )"]
+    written = [None, *map(rv.parse, texts)]
+    assert [invert.readable(phi, 8) for phi in written] == [None] * 4 + written[4:]
+    monkeypatch.setattr(invert, "greedy", lambda *_: written[1:])
+    decoder = Decoder(invert.decoder_config(tiny))
+    figures = invert.Validation(tiny, invert.vector_source(tiny)).measure(decoder)
+    assert figures["valid_valid"] == 0.25
+    assert np.isfinite(figures["valid_cosine"])
 
 
 @pytest.mark.gpu

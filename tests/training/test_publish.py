@@ -92,6 +92,17 @@ def test_wrong_options(extra: list[str], message: str, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize(
+    "extra", [["--preset", "anchors"], ["--preset", "text"], ["--set", "vectors=anchors"]], ids=str
+)
+def test_decoders_that_no_model_can_hold(extra: list[str], tmp_path: Path) -> None:
+    command = ["train", "decoder", "--out", str(tmp_path / "x"), "--evaluate", *extra]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2
+    assert "anchors and text are measured by benchmarks/decoders.py" in result.output
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_fields_are_listed(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*RUN, "--out", str(tmp_path / "x"), "--fields"])
     assert result.exit_code == 0

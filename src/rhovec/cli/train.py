@@ -101,6 +101,11 @@ def decoder(
     config = configured(invert, preset, device, set_, fields)
     if config is None:
         return
+    if evaluate and (config.vectors == "anchors" or config.tokens == "text"):
+        raise RhovecError(
+            "--evaluate writes a model, which reads an encoder's vectors and writes prefix tokens; "
+            "anchors and text are measured by benchmarks/decoders.py"
+        )
     result = invert.train(config, out, report(config.steps))
     if evaluate:
         for name, value in invert.publish(out, config, result).items():

@@ -13,6 +13,7 @@ from ..tokens.tree import OPERATORS, RELATIONS
 SCALES = 10  # of the sines and cosines of a threshold
 FAR = 16.0  # thresholds beyond are told apart by their logarithm alone
 FEATURES = 2 * SCALES + 3
+DIRECTIONS = 96  # dimensions of directions: more do not make them more exact
 SHARPNESS = 5.0  # of landmarks: 1 / sigma2 of the paper's kernel
 MISSING = 1e-4  # of a vector's squared length that waves have at least
 
@@ -83,10 +84,10 @@ class EncoderConfig:
         inner = self.dimension // 2
         if self.head == "landmarks":
             return out | {
-                "head.direction": (width, width),
-                "head.landmarks": (2 * self.dimension, width),
-                "head.outer": (inner, 2 * self.dimension),
-                "head.waves": (inner // 2, width),
+                "head.direction": (DIRECTIONS, width),
+                "head.landmarks": (4 * self.dimension, DIRECTIONS),
+                "head.outer": (inner, 4 * self.dimension),
+                "head.waves": (inner // 2, DIRECTIONS),
             }
         return out | {
             "head.inner.weight": (inner, width),

@@ -47,24 +47,29 @@ class Encoder(nn.Module):
         self.config = config
         self.inputs = (TreeInputs if config.tokens == "tree" else TextInputs)(config)
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.layers))
-        self.head = (Landmarks if config.head == "landmarks" else Projector)(config)
+        self.head: Landmarks | Projector = (
+            Landmarks(config) if config.head == "landmarks" else Projector(config)
+        )
 
     def forward(self, tokens: Packed) -> Tensor:
         """Unit rows (B, dimension)."""
-        vectors: Tensor = self.both(tokens)[0]
-        return vectors
+        out: Tensor = self.head(self.pooled(tokens))
+        return out
 
-    def both(self, tokens: Packed) -> tuple[Tensor, Tensor | None]:
-        """Unit rows (B, dimension), and the directions (B, width) that landmarks make them of."""
+    def taught(self, tokens: Packed) -> Tensor:
+        """Unit rows that training compares: directions if landmarks make vectors of them, or vectors."""
+        x, head = self.pooled(tokens), self.head
+        out: Tensor = head.directions(x) if isinstance(head, Landmarks) else head(x)
+        return out
+
+    def pooled(self, tokens: Packed) -> Tensor:
+        """(B, width): what the layers make of each formula."""
         *_, owner, pick = tokens
         x, biases = self.inputs(tokens)
         last = None if self.config.pooling == "mean" else pick
         for block, bias in zip(self.blocks, biases, strict=True):
             x = block(x, bias, last if block is self.blocks[-1] else None)
-        if last is None:
-            x = mean_by_owner(x, owner, len(pick))
-        out: tuple[Tensor, Tensor | None] = self.head(x)
-        return out
+        return mean_by_owner(x, owner, len(pick)) if last is None else x
 
 
 class TreeInputs(nn.Module):
@@ -149,61 +154,87 @@ class Projector(nn.Module):
         self.inner_norm = nn.LayerNorm(inner)
         self.outer = nn.Linear(inner, config.dimension)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+    def forward(self, x: Tensor) -> Tensor:
         inner = self.inner_norm(F.gelu(self.inner(self.norm(x)), approximate="tanh"))
-        return F.normalize(self.outer(inner).float(), dim=-1), None
+        return F.normalize(self.outer(inner).float(), dim=-1)
 
 
 class Landmarks(nn.Module):
     """From directions, whose inner products are the cosines of robustness, to vectors of the kernel.
 
-    Half of the dimensions suffice for the kernel of any two different formulae: how near a direction is
-    to each of many landmarks, weighted. But in this smooth part a formula is not quite alike to itself:
-    a sixth of its length is missing, more or less. That goes into waves in the other half, so quick
-    that they agree for formulae of nearly one direction alone.
+    Directions are learned; how they become vectors is computed, by `settle`. Half of the dimensions
+    suffice for the kernel of any two different formulae: how near a direction is to each of many
+    landmarks, weighted. But in this smooth part a formula is not quite alike to itself: a sixth of its
+    length is missing, more or less. That goes into waves in the other half, so quick that they agree for
+    formulae of nearly one direction alone.
     """
 
-    FREQUENCY = 5.5  # of the waves at first: radians a unit
-    SHARED = 0.1  # of the length that is missing at first, given to all dimensions alike
+    FREQUENCY = 5.5  # of the waves: radians a unit, along what directions differ in most
+    STEADY = 0.005  # variance of directions along which waves are much slower
+    SHARED = 0.09  # of the squared length, given to all smooth dimensions alike
+    SMALLEST = 1e-3  # eigenvalue of the landmarks' kernel; lower ones count as this
+    SEED = 0  # of the waves
+    BLOCK = 8192  # directions looked at together
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
         self.norm = nn.LayerNorm(config.width)
         shapes = config.shapes()
         self.direction = nn.Parameter(torch.randn(shapes["head.direction"]) * config.width**-0.5)
-        self.landmarks = nn.Parameter(F.normalize(torch.randn(shapes["head.landmarks"]), dim=1))
-        self.outer = nn.Parameter(torch.randn(shapes["head.outer"]) * config.dimension**-0.5)
-        self.waves = nn.Parameter(torch.randn(shapes["head.waves"]) * self.FREQUENCY)
+        landmarks = F.normalize(torch.randn(shapes["head.landmarks"]), dim=1)
+        outer = torch.randn(shapes["head.outer"]) * config.dimension**-0.5
+        waves = torch.randn(shapes["head.waves"]) * self.FREQUENCY
+        self.landmarks, self.outer, self.waves = (
+            nn.Parameter(tensor, requires_grad=False) for tensor in (landmarks, outer, waves)
+        )
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Vectors and directions; what vectors are to be teaches the directions nothing."""
+    def directions(self, x: Tensor) -> Tensor:
+        """Unit rows (B, DIRECTIONS)."""
         with torch.autocast(x.device.type, enabled=False):
-            directions = F.normalize(F.linear(self.norm(x.float()), self.direction), dim=-1)
-            given = directions.detach()
-            near = torch.exp(SHARPNESS * (F.linear(given, self.landmarks) - 1))
-            smooth = F.linear(near, self.outer)
+            return F.normalize(F.linear(self.norm(x.float()), self.direction), dim=-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        directions = self.directions(x)
+        with torch.autocast(x.device.type, enabled=False):
+            smooth = F.linear(kernel(directions, self.landmarks), self.outer)
             missing = F.relu(1 - smooth.square().sum(-1, keepdim=True)) + MISSING
-            angles = F.linear(given, self.waves)
+            angles = F.linear(directions, self.waves)
             waves = torch.cat([angles.sin(), angles.cos()], -1) * (missing / len(self.waves)).sqrt()
-            return F.normalize(torch.cat([smooth, waves], -1), dim=-1), directions
+            return F.normalize(torch.cat([smooth, waves], -1), dim=-1)
 
     @torch.no_grad()
     def settle(self, directions: Tensor) -> None:
-        """Put the landmarks among directions (B, width) that occur, and weigh them by Nyström's method.
+        """Make landmarks, weights and waves of the directions (N, DIRECTIONS) of many formulae.
 
-        A unit vector cannot keep to the kernel's spectrum alone: the length that is missing must go
-        somewhere, and the error is least if every dimension has as much of it.
+        Every so manieth is a landmark. Their kernel spans a space (Nyström's method), and of this the
+        smooth dimensions are those that the N vary in most. A unit vector cannot keep to the spectrum
+        alone: the length that is missing must go somewhere, and the error is least if smooth dimensions
+        get some of it.
         """
-        count, inner = len(self.landmarks), len(self.outer)
-        chosen = directions[
-            torch.arange(count, device=directions.device) * len(directions) // count
-        ]
-        kernel = torch.exp(SHARPNESS * (chosen.double() @ chosen.double().T - 1))
-        values, vectors = torch.linalg.eigh(kernel)
-        values, vectors = values[-inner:].clamp(min=1e-3), vectors[:, -inner:]
-        raised = values + count * self.SHARED / (2 * inner)
+        n, count, inner = len(directions), len(self.landmarks), len(self.outer)
+        chosen = directions[torch.arange(count, device=directions.device) * n // count]
+        values, vectors = torch.linalg.eigh(kernel(chosen.double(), chosen.double()))
+        whiten = vectors / values.clamp(min=self.SMALLEST).sqrt()
+        covariance = torch.zeros_like(vectors)
+        for block in torch.split(directions, self.BLOCK):
+            inside = kernel(block, chosen) @ whiten.float()
+            covariance += inside.T @ inside
+        values, vectors = torch.linalg.eigh(covariance / n)
+        values, vectors = values[-inner:].clamp(min=1e-12), vectors[:, -inner:]
+        raised = (1 + self.SHARED / (2 * inner) / values).sqrt()
         self.landmarks.copy_(chosen)
-        self.outer.copy_((vectors * raised.sqrt() / values).T)
+        self.outer.copy_((whiten @ (vectors * raised)).T)
+
+        spread, axes = torch.linalg.eigh(directions.T.double() @ directions.double() / n)
+        slowed = (spread.clamp(min=0) / (spread.clamp(min=0) + self.STEADY)).sqrt()
+        generator = torch.Generator().manual_seed(self.SEED)
+        waves = torch.randn(self.waves.shape, generator=generator).to(axes) * self.FREQUENCY
+        self.waves.copy_(waves @ (axes * slowed) @ axes.T)
+
+
+def kernel(a: Tensor, b: Tensor) -> Tensor:
+    """Of unit rows (n, d) and (m, d): (n, m)."""
+    return torch.exp(SHARPNESS * (a @ b.T - 1))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:

@@ -4,8 +4,9 @@
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out RUN --device cuda
 
 Each step draws fresh formulae (whole families, and single ones) and fresh signals, lets the exact engine
-compute the kernel of the batch, and moves the inner products of the vectors towards it. Formulae are
-drawn, tokenised and lowered ahead by threads; all else stays on the device.
+compute the kernel of the batch, and moves towards it what the encoder says of it: by the inner products
+of its vectors, or by its directions where landmarks make vectors of them at the end. Formulae are drawn,
+tokenised and lowered ahead by threads; all else stays on the device.
 
 Everything random follows from the seed and the step, so a run that is killed and started again in its
 folder continues from its checkpoint as if nothing had happened. With several processes each one embeds
@@ -20,7 +21,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ from ..evaluation.metrics import alignment, mean_error, uniformity
 from ..files import write_file
 from ..formula.programs import Programs
 from ..models import store
-from ..models.config import EncoderConfig
+from ..models.config import SHARPNESS, EncoderConfig
 from ..models.encoder import Encoder, Landmarks, Packed, pack
 from ..robustness import cpu, lowering
 from ..signals import BaseMeasure
@@ -53,12 +54,12 @@ from .records import (
 
 # More equivalents than the corpus has: a family then has several formulae of one meaning.
 SHARES = (0.05, 0.30, 0.35, 0.30)
-# Eighths of a batch over x_0 ... x_2 in families and single, then over all channels.
+DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # of pairs of deep formulae
+# Eighths of a batch over x_0 ... x_2 in families and in deep pairs, then over all channels.
 PARTS = (2, 3, 2, 1)
 BANDS = 0.1  # over all channels: requirements often hold a channel between two thresholds
 COSINES = 0.02  # weight of the error of cosines
-SETTLING = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # of the steps: landmarks are put in place anew
-SLOW = 0.3  # the landmarks' learning rate, of AdamW's
+GLANCE = 8  # formulae of the bank for each landmark that a validation looks at
 SAMPLE = 512  # formulae of a batch whose metrics are logged
 
 
@@ -75,7 +76,7 @@ class Config:
     family_weight: float = 128.0  # of pairs of one family, against 1 for the others
     gamma: float = 2.0  # focal: exponent of the weight
     cap: float = 10.0  # focal: the largest weight
-    corpus: str = "mixture"  # mixture: families and single formulae; families: the corpus as it is
+    corpus: str = "mixture"  # mixture: families and deep pairs; families: the corpus as it is
     optimiser: str = "muon"  # for the matrices of the layers: muon or adamw
     lr: float = 2e-3  # for the matrices of the layers, reached after warm-up
     adam_lr: float = 1e-3  # of AdamW, for all else
@@ -89,6 +90,7 @@ class Config:
     heads: int = 5  # of the encoder
     dimension: int = 1024  # of the vectors
     head: str = "landmarks"  # landmarks or projector, the paper's
+    bank: int = 400_000  # formulae by which landmarks are put in place at the end
     channels: int = 8  # variables a formula may use
     points: int = 100  # of a trajectory
     nodes: int = 63  # of the largest formula
@@ -108,7 +110,7 @@ PRESETS = {
     ),
     "tiny": Config(
         steps=300, batch=128, signals=128, lr=5e-3, adam_lr=5e-3, warmup=20,
-        width=64, layers=2, heads=2, dimension=128, workers=1, every=20, validate=100,
+        width=64, layers=2, heads=2, dimension=128, bank=4096, workers=1, every=20, validate=100,
     ),
 }  # fmt: skip
 
@@ -129,8 +131,8 @@ class Work(NamedTuple):
 def recipes(config: Config) -> list[tuple[Recipe, int]]:
     """What a batch is drawn from, and how many formulae each gives.
 
-    mixture: half in families, half single formulae of depths 1 ... 6 alike, some of them
-    complete trees; most over x_0 ... x_2 alone, the others over all channels.
+    mixture: half in families, half in pairs, most of one meaning, of depths 1 ... 6 alike, some of
+    them complete trees; most over x_0 ... x_2 alone, the others over all channels.
     """
     limits: dict[str, Any] = {"max_nodes": config.nodes}
     if config.corpus == "families":
@@ -139,7 +141,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
         raise RhovecError(f"corpus must be mixture or families, not {config.corpus!r}")
     families: dict[str, Any] = {"shares": SHARES, "opposed": 0.5}
     bands = (0.0, BANDS if config.channels > 3 else 0.0)
-    alone: dict[str, Any] = {"family_size": 1, "shares": (1.0, 0.0, 0.0, 0.0), "full_depth": True}
+    deep: dict[str, Any] = {"family_size": 2, "shares": DEEP_SHARES, "full_depth": True}
     return [
         (
             Recipe(
@@ -152,7 +154,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
             config.batch * PARTS[2 * i + k] // 8,
         )
         for i, channels in enumerate((min(3, config.channels), config.channels))
-        for k, kind in enumerate((families, alone))
+        for k, kind in enumerate((families, deep))
     ]
 
 
@@ -264,19 +266,19 @@ def pair_loss(similarity: Tensor, target: Tensor, family: Tensor, config: Config
     return (weight * gap**2).mean()
 
 
-def whole_loss(
-    vectors: Tensor, directions: Tensor | None, target: Tensor, family: Tensor, config: Config
-) -> Tensor:
-    """Of the vectors; where landmarks make them, also of their directions.
+def similarity_of(rows: Tensor, config: Config) -> Tensor:
+    """What rows that `Encoder.taught` gave say of the kernel, (B, B)."""
+    return kernel_of(rows, config.sigma2) if config.head == "landmarks" else rows @ rows.T
 
-    The kernel of the directions is held against the target, too, and a little also their cosines, for
-    the kernel of unlike formulae hardly shows them.
+
+def whole_loss(rows: Tensor, target: Tensor, family: Tensor, config: Config) -> Tensor:
+    """Of the pairs; of directions a little also of their cosines, which the kernel of unlike formulae
+    hardly shows.
     """
-    loss = pair_loss(vectors @ vectors.T, target, family, config)
-    if directions is not None:
-        loss = loss + pair_loss(kernel_of(directions, config.sigma2), target, family, config)
+    loss = pair_loss(similarity_of(rows, config), target, family, config)
+    if config.head == "landmarks":
         cosine = 1 + config.sigma2 * target.clamp(min=1e-30).log()
-        gap = (directions @ directions.T - cosine) * (target > 1e-30)
+        gap = (rows @ rows.T - cosine) * (target > 1e-30)
         loss = loss + COSINES * gap.square().mean()
     return loss
 
@@ -323,6 +325,15 @@ def train(
         raise RhovecError(f"loss must be squared or focal, not {config.loss!r}")
     if config.steps < 1:
         raise RhovecError(f"steps must be 1 or more, not {config.steps}")
+    if config.head == "landmarks" and config.sigma2 * SHARPNESS != 1:
+        raise RhovecError(
+            f"landmarks are made for sigma2 = {1 / SHARPNESS:g}, not {config.sigma2:g}; "
+            "for another one choose the head projector"
+        )
+    if config.head == "landmarks" and config.bank < 4 * config.dimension:
+        raise RhovecError(
+            f"bank must have a formula for each of {4 * config.dimension} landmarks, not {config.bank}"
+        )
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     device = torch.device(config.device)
@@ -353,15 +364,13 @@ def train(
         loss_of = torch.compile(whole_loss, dynamic=False)
 
     def differentiate(tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a batch's gradients; its loss and vectors."""
+        """Add a batch's gradients; its loss and rows."""
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            vectors, directions = encoder.both(tokens)
-        vectors = gathered(vectors, rank, world)
-        if directions is not None:
-            directions = gathered(directions, rank, world)
-        loss = loss_of(vectors, directions, target, family, config)
+            rows = encoder.taught(tokens)
+        rows = gathered(rows, rank, world)
+        loss = loss_of(rows, target, family, config)
         (loss / config.accumulate).backward()  # type: ignore[no-untyped-call]
-        return loss.detach(), vectors.detach()
+        return loss.detach(), rows.detach()
 
     def update() -> None:
         add_gradients(weights, world)
@@ -396,7 +405,7 @@ def train(
                 group["lr"].fill_(lr * schedule(step, config))
         for _ in range(config.accumulate):
             work, tokens, target, family = next(taught)
-            loss, vectors = (recorded or differentiate)(tokens, target, family)
+            loss, rows = (recorded or differentiate)(tokens, target, family)
         if recorded is None:
             update()
         decay = min(config.average, (step + 1) / (step + 10))
@@ -405,14 +414,11 @@ def train(
 
         done = step + 1
         last, save = done == config.steps, done % config.validate == 0 or done == config.steps
-        if config.head == "landmarks" and done in {int(config.steps * s) for s in SETTLING}:
-            for parameters in (weights, averaged):
-                settle(parameters, config, tokens, rank, world)
         if valid is None:
             continue
         if done % config.every == 0 or last:
             line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
-            line |= metrics(target, vectors)
+            line |= metrics(target, similarity_of(rows, config))
             if save:
                 line |= valid.measure(averaged)
             rate = (done - first) / (line["seconds"] - spent)
@@ -427,17 +433,7 @@ def train(
     work_stream.close()
     if valid is not None:
         draw_curves(folder)
-    return encoder_with(averaged, config)
-
-
-@torch.no_grad()
-def settle(weights: list[Tensor], config: Config, tokens: Packed, rank: int, world: int) -> None:
-    """Put the landmarks of an encoder with these weights where its directions are by now."""
-    encoder = encoder_with(weights, config)
-    directions = encoder.both(tokens)[1]
-    assert directions is not None
-    encoder.head.settle(gathered(directions, rank, world))  # type: ignore[operator]
-    torch._foreach_copy_(weights, list(encoder.parameters()))
+    return finished(averaged, config, config.bank)
 
 
 def ahead(
@@ -513,17 +509,19 @@ class Validation:
 
     def measure(self, averaged: list[Tensor]) -> dict[str, float]:
         """The metrics of the averaged weights."""
-        vectors = embed(encoder_with(averaged, self.config), self.programs).to(self.target.device)
-        loss = pair_loss(vectors @ vectors.T, self.target, self.family, self.config)
-        line = {"loss": loss.item(), **metrics(self.target, vectors)}
+        config = self.config
+        bank = min(config.bank, GLANCE * 4 * config.dimension)
+        vectors = embed(finished(averaged, config, bank), self.programs)
+        similarity = vectors @ vectors.T
+        loss = pair_loss(similarity, self.target, self.family, config)
+        line = {"loss": loss.item(), **metrics(self.target, similarity)}
         return {f"valid_{name}": value for name, value in line.items()}
 
 
-def metrics(target: Tensor, vectors: Tensor) -> dict[str, float]:
+def metrics(target: Tensor, similarity: Tensor) -> dict[str, float]:
     """The paper's metrics over all pairs of SAMPLE formulae of a batch."""
-    some = torch.arange(0, len(vectors), max(1, len(vectors) // SAMPLE), device=vectors.device)
-    z = vectors.detach()[some]
-    k, s = target[some][:, some].cpu().numpy(), (z @ z.T).cpu().numpy()
+    some = slice(None, None, max(1, len(target) // SAMPLE))
+    k, s = (matrix[some, some].cpu().numpy() for matrix in (target, similarity))
     return {
         "alignment": alignment(k, s), "error": mean_error(k, s),
         "uniformity": uniformity(s), "kernel_uniformity": uniformity(k),
@@ -539,30 +537,21 @@ def schedule(step: int, config: Config) -> float:
 
 
 def make_optimisers(encoder: Encoder, config: Config) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Each with the learning rate that the schedule scales: layers, all else, and landmarks."""
-    landmarks = [
-        p
-        for m in encoder.modules()
-        if isinstance(m, Landmarks)
-        for p in (m.landmarks, m.outer, m.waves)
-    ]
-    known = {id(p) for p in landmarks}
+    """Each with the learning rate that the schedule scales: layers, and all else."""
     matrices = [p for p in encoder.blocks.parameters() if p.ndim >= 2]
-    known |= {id(p) for p in matrices}
-    others = [p for p in encoder.parameters() if id(p) not in known]
+    known = {id(p) for p in matrices}
+    others = [p for p in encoder.parameters() if p.requires_grad and id(p) not in known]
     on_gpu = config.device.startswith("cuda")
 
     def rate(lr: float) -> Tensor:
         return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
 
-    def adamw(
-        parameters: Sequence[Tensor], lr: float, decay: float = 0.01
-    ) -> torch.optim.Optimizer:
+    def adamw(parameters: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
             parameters,
             rate(lr),
             betas=(0.9, 0.98),
-            weight_decay=decay,
+            weight_decay=0.01,
             fused=True,
             capturable=on_gpu,
         )
@@ -573,11 +562,7 @@ def make_optimisers(encoder: Encoder, config: Config) -> list[tuple[torch.optim.
         first = adamw(matrices, config.lr)
     else:
         raise RhovecError(f"optimiser must be muon or adamw, not {config.optimiser!r}")
-    out = [(first, config.lr), (adamw(others, config.adam_lr), config.adam_lr)]
-    if landmarks:  # they begin well, and small numbers are no virtue in them
-        slow = SLOW * config.adam_lr
-        out.append((adamw(landmarks, slow, decay=0.0), slow))
-    return out
+    return [(first, config.lr), (adamw(others, config.adam_lr), config.adam_lr)]
 
 
 def encoder_config(config: Config) -> EncoderConfig:
@@ -660,6 +645,22 @@ def encoder_with(weights: list[Tensor], config: Config) -> Encoder:
     encoder = Encoder(encoder_config(config)).to(weights[0].device)
     with torch.no_grad():
         torch._foreach_copy_(list(encoder.parameters()), weights)
+    return encoder
+
+
+@torch.no_grad()
+def finished(weights: list[Tensor], config: Config, bank: int) -> Encoder:
+    """Likewise, with landmarks put in place by the first formulae of the training stream, so many."""
+    encoder = encoder_with(weights, config)
+    if isinstance(encoder.head, Landmarks):
+        device = weights[0].device
+        stream = work_ahead(config)
+        rows = [
+            encoder.taught(work.tokens.map(lambda t: to_device(t, device)))
+            for work in islice(stream, -(-bank // config.batch))
+        ]
+        stream.close()
+        encoder.head.settle(torch.cat(rows))
     return encoder
 
 

@@ -325,17 +325,17 @@ class Anchors:
         measure = BaseMeasure(n_variables=config.channels, points=config.points)
         signals = measure.sample(config.signals, seed=ANCHOR_SEED)
         self.signals = torch.from_numpy(signals).to(self.device)
-        half = config.dimension // 2
+        three, all_channels = np.array_split(np.arange(config.dimension), 2)
         self.anchors = joined([
             draw_families(
                 replace(
                     _recipe(config, ANCHOR_SEED, channels), shares=(1.0, 0.0, 0.0, 0.0),
                     full_depth=True,
                 ),
-                np.arange(count),
+                numbers,
             ).programs
-            for channels, count in (
-                (min(3, config.channels), half), (config.channels, config.dimension - half),
+            for channels, numbers in (
+                (min(3, config.channels), three), (config.channels, all_channels),
             )
         ])  # fmt: skip
         self.unit = directions(self.anchors, self.signals)  # (dimension, signals)
@@ -520,15 +520,11 @@ class Validation:
                 decoder, rows.map(lambda t: t.to(device)), self.vectors, labels.to(device)
             )
         some = np.arange(0, len(self.targets), max(1, len(self.targets) // self.config.shown))
-        written = greedy(decoder, self.vectors[some])
+        channels = self.config.channels
+        written = [readable(phi, channels) for phi in greedy(decoder, self.vectors[some])]
         targets = self.targets.unpack()
         cosines = np.zeros(len(some))
-        known = {f"x_{i}" for i in range(self.config.channels)}
-        valid = [
-            i
-            for i, phi in enumerate(written)
-            if phi is not None and known.issuperset(phi.variables)
-        ]
+        valid = [i for i, phi in enumerate(written) if phi is not None]
         if valid:
             again = self.source.embed(Programs.pack([written[i] for i in valid]))  # type: ignore[misc]
             cosines[valid] = (again * self.vectors[some[valid]]).sum(1).cpu().numpy()
@@ -576,6 +572,14 @@ def _read(ids: Sequence[int], by_text: bool) -> Formula | None:
         return text.from_tokens(ids[: ids.index(text.END) + 1])
     except ValueError:  # no end, or no formula
         return None
+
+
+def readable(phi: Formula | None, channels: int) -> Formula | None:
+    """The formula if it has a vector, else None: text can spell x_0 > x_1, x_9 and 60 digits."""
+    if phi is None or abs(phi.thresholds).max() > np.finfo(np.float32).max:
+        return None
+    known = {((f"x_{i}", 1.0),) for i in range(channels)}
+    return phi if known.issuperset(phi.channels) else None
 
 
 def decoder_config(config: Config) -> DecoderConfig:
