@@ -68,8 +68,9 @@ class Requests(NamedTuple):
 
 
 def requests(path: Path | None, n: int) -> Requests:
-    """The first n formulae of a file, or of the corpus' test split."""
-    texts = read_formulae(path, n) if path else test_formulae(n, seed=0)
+    """n formulae of the corpus' test split, or of a file, from all over it."""
+    texts = read_formulae(path) if path else test_formulae(n, seed=0)
+    texts = texts[:: max(1, len(texts) // n)][:n]
     data = path.read_bytes() if path else "".join(f"{text}\n" for text in texts).encode()
     name = path.name if path else "held-out families and seeds of the corpus, over x_0 ... x_2"
     formulae = [rv.parse(text) for text in texts]

@@ -59,14 +59,14 @@ def machine(device: str) -> dict[str, Any]:
     return facts | {name: version(name) for name in packages}
 
 
-def read_formulae(path: Path, n: int) -> list[str]:
-    """The first n formulae of a text file, one a line, or of a CSV file's column `formula`."""
+def read_formulae(path: Path, n: int | None = None) -> list[str]:
+    """The first n formulae, or all, of a text file, one a line, or of a CSV file's column `formula`."""
     with path.open(encoding="utf-8") as stream:
         if path.suffix == ".csv":
             texts = [row["formula"] for row in csv.DictReader(stream)]
         else:
             texts = [line.strip() for line in stream if line.strip()]
-    if len(texts) < n:
+    if n is not None and len(texts) < n:
         sys.exit(f"{path}: holds {len(texts)} formulae, but {n} are needed")
     return texts[:n]
 

@@ -104,6 +104,7 @@ def main() -> None:
     machine = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor()
     command = f"python benchmarks/training.py --device {options.device} --steps {options.steps}"
     record = {"command": command, "machine": machine, "torch": torch.__version__, "rows": rows}
+    RESULTS.mkdir(exist_ok=True)
     (RESULTS / "training-speed.json").write_text(json.dumps(record, indent=1) + "\n")
     lines = [
         "# Training speed", "", f"`{command}`, {machine}, torch {torch.__version__}.", "",

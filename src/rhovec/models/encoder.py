@@ -206,10 +206,10 @@ class Landmarks(nn.Module):
     def settle(self, directions: Tensor) -> None:
         """Make landmarks, weights and waves of the directions (N, DIRECTIONS) of many formulae.
 
-        Every so manieth is a landmark. Their kernel spans a space (Nyström's method), and of this the
-        smooth dimensions are those that the N vary in most. A unit vector cannot keep to the spectrum
-        alone: the length that is missing must go somewhere, and the error is least if smooth dimensions
-        get some of it.
+        Landmarks are some of them, evenly chosen. Their kernel spans a space (Nyström's method), and of
+        this the smooth dimensions are those that the N vary in most. A unit vector cannot keep to the
+        spectrum alone: the length that is missing must go somewhere, and the error is least if smooth
+        dimensions get some of it.
         """
         n, count, inner = len(directions), len(self.landmarks), len(self.outer)
         chosen = directions[torch.arange(count, device=directions.device) * n // count]
