@@ -45,6 +45,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "comparison"
 OVERHEAD = 45.0  # seconds of a run that are not training: compiling, a trial, measuring
 TRIAL, UNCOUNTED = 100, 20  # steps of a trial at most, and those that compile and warm up
 ENOUGH = 5.0  # seconds of a trial that tell the pace
+BANK = 100_000  # formulae by which landmarks are put in place; four times as many take longer
 TINY_PAPER = {
     "width": 64, "layers": 2, "heads": 2, "dimension": 128, "signals": 64, "workers": 1,
 }  # fmt: skip
@@ -102,7 +103,7 @@ def planned(folder: Path, config: Any, steps: int | None, seconds: float = 0.0) 
     steps = steps or max(1, int(seconds / pace(config)))
     return replace(
         config, steps=steps, warmup=min(config.warmup, max(1, steps // 10)),
-        every=max(1, steps // 40), validate=math.ceil(steps / 4),
+        every=max(1, steps // 40), validate=math.ceil(steps / 2),
     )  # fmt: skip
 
 
@@ -211,6 +212,7 @@ def compare(
             torch.compiler.reset()  # it compiles for so many shapes, then gives up
             gc.collect()  # what the run before held on the device
             config = replace(PRESETS[preset], device=device, **changes)
+            config = replace(config, bank=min(config.bank, BANK))
             config = planned(place, config, steps, seconds)
             print(f"{i}/{len(chosen)} {name}: {config.steps} steps", flush=True)
             record(place, name, words, preset, config, judge)

@@ -89,7 +89,7 @@ def test_steps_follow_from_the_pace(script: ModuleType, tmp_path: Path, monkeypa
     config = script.PRESETS["tiny"]
     monkeypatch.setattr(script, "pace", lambda config: 0.25)
     planned = script.planned(tmp_path, config, None, 20.0)
-    assert (planned.steps, planned.warmup, planned.every, planned.validate) == (80, 8, 2, 20)
+    assert (planned.steps, planned.warmup, planned.every, planned.validate) == (80, 8, 2, 40)
     assert script.planned(tmp_path, config, 4, 20.0).steps == 4
 
 
