@@ -229,6 +229,18 @@ def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
 # -- the pieces ----------------------------------------------------------------------------------------
 
 
+def test_operators_that_models_do_not_know_are_rewritten() -> None:
+    encoder = distill.Encoder(distill.encoder_config(TINY))
+    pairs = (
+        ("( x_0 >= 1 -> x_1 <= 0 )", "( not ( x_0 >= 1 ) or x_1 <= 0 )"),
+        ("next ( x_2 >= 1 )", "eventually[1,1] ( x_2 >= 1 )"),
+    )
+    said, written = (Programs.pack([rv.parse(pair[i]) for pair in pairs]) for i in (0, 1))
+    vectors = distill.embed(encoder, written)
+    assert torch.allclose(distill.embed(encoder, said), vectors, atol=1e-6)
+    assert not torch.allclose(vectors[0], vectors[1], atol=1e-2)
+
+
 def test_the_target_is_the_kernel() -> None:
     formulae = rv.random_formulae(20, seed=2)
     x = rv.BaseMeasure().sample(500, seed=5)

@@ -3,7 +3,7 @@
     rhovec train encoder --preset default --out RUN --device cuda
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out RUN --device cuda
 
-Each step draws fresh formulae (whole families, and single ones) and fresh signals, lets the exact engine
+Each step draws fresh formulae (families, and deep pairs) and fresh signals, lets the exact engine
 compute the kernel of the batch, and moves towards it what the encoder says of it: by the inner products
 of its vectors, or by its directions where landmarks make vectors of them at the end. Formulae are drawn,
 tokenised and lowered ahead by threads; all else stays on the device.
@@ -36,6 +36,7 @@ from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
 from ..evaluation.metrics import alignment, mean_error, uniformity
 from ..files import write_file
+from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
 from ..models import store
 from ..models.config import SHARPNESS, EncoderConfig
@@ -666,7 +667,8 @@ def finished(weights: list[Tensor], config: Config, bank: int) -> Encoder:
 
 @torch.no_grad()
 def embed(encoder: Encoder, programs: Programs, chunk: int = 1024) -> Tensor:
-    """Vectors (B, dimension) of a batch of any size."""
+    """Vectors (B, dimension) of a batch of any size, in any operators."""
+    programs = programs_in_fragment(programs)
     device = next(encoder.parameters()).device
     parts = []
     for first in range(0, len(programs), chunk):
