@@ -5,10 +5,10 @@
     python benchmarks/comparison.py --tiny --steps 20 --out FOLDER            a rehearsal
 
 Each run trains for the same time (its steps follow from the pace of a trial, before it begins, so that
-the schedule ends with the run) or for the same --steps, is measured as `rhovec evaluate fidelity
-agreement` does, and leaves a record in OUT/NAME: configuration, environment, log, curves and rows, but
-no weights. What is finished is passed over and what was cut short goes on if the same command is given
-again. OUT/README.md has the tables; `rhovec evaluate` shows results/comparison beside its own numbers.
+the schedule ends with the run) or for the same --steps, is measured as `rhovec evaluate` does, and
+leaves a record in OUT/NAME: configuration, environment, log, curves and rows, but no weights. What is
+finished is passed over and what was cut short goes on if the same command is given again. OUT/README.md
+has the tables; `rhovec evaluate` shows results/comparison beside its own numbers.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ TINY_PAPER = {
     "width": 64, "layers": 2, "heads": 2, "dimension": 128, "signals": 64, "workers": 1,
 }  # fmt: skip
 SHOWN = ("paper", "points-1000", "bos", "mean")  # whole runs that have a place among the claims
+CLAIMS = ("fidelity", "agreement")  # measured of every run; of whole ones probing, too
 
 
 Runs = dict[str, tuple[str, str, dict[str, Any]]]  # name -> in words, its preset, what it changes
@@ -125,10 +126,8 @@ def pace(config: Config) -> float:
     return (end - start) / (last - first)
 
 
-def measured(
-    config: Config, encoder: Encoder, sets: Sequence[FormulaSet], signals: int
-) -> list[Row]:
-    """The rows of fidelity and agreement, of the weights as they would be stored."""
+def measured(config: Config, encoder: Encoder, judge: Judge, claims: Sequence[str]) -> list[Row]:
+    """The claims' rows, of the weights as they would be stored."""
     measure = BaseMeasure(n_variables=config.channels, points=config.points)
     facts = {
         "teacher": {"measure": asdict(measure), "sigma2": config.sigma2},
@@ -138,8 +137,8 @@ def measured(
     with tempfile.TemporaryDirectory() as folder:
         store.save(folder, encoder.config.to_dict(), tensors, facts)
         model = load(folder, config.device)
-    kernel = model.kernel(signals, SIGNALS_SEED)
-    rows = run(("fidelity", "agreement"), model, sets, kernel)
+    kernel = model.kernel(judge.signals, SIGNALS_SEED)
+    rows = run(claims, model, judge.sets, kernel, judge.quick)
     return [row for row in rows if "counts" not in row]
 
 
@@ -160,7 +159,7 @@ def summaries(rows: Sequence[Row], words: str) -> list[Row]:
     return out
 
 
-def command(preset: str, config: Config) -> str:
+def command(preset: str, config: Config, claims: Sequence[str]) -> str:
     """What trains and measures one run again."""
     changed = {
         name: value
@@ -170,7 +169,7 @@ def command(preset: str, config: Config) -> str:
     words = ["rhovec", "train", "encoder", "--preset", preset, "--device", config.device]
     for name, value in changed.items():
         words += ["--set", f"{name}={value}"]
-    again = "rhovec evaluate fidelity agreement --model RUN/model"
+    again = f"rhovec evaluate {' '.join(claims)} --model RUN/model"
     return f"{shlex.join(words)} --evaluate --out RUN && {again} --device {config.device}"
 
 
@@ -180,13 +179,15 @@ class Judge(NamedTuple):
     sets: Sequence[FormulaSet]
     files: Sequence[str] = ()  # names of the sets that are files
     signals: int = SIGNALS  # of the kernel
+    quick: bool = False
 
 
 def record(place: Path, name: str, words: str, preset: str, config: Config, judge: Judge) -> None:
     """Train, or go on with, a run, and leave its record."""
     encoder = train(config, place)
-    rows = measured(config, encoder, judge.sets, judge.signals)
-    text = command(preset, config)
+    claims = CLAIMS + ("probing",) * (name in SHOWN)
+    rows = measured(config, encoder, judge, claims)
+    text = command(preset, config, claims)
     facts = {
         "comparison": name, "shown": name in SHOWN, "recorded": True,
         "machine": machine(config.device), "seconds": read_log(place)[-1]["seconds"],
@@ -288,7 +289,7 @@ def main() -> None:
     sets = [held_out(8, pairs=60)] if given.tiny else [headline(), held_out()]
     sets += map(read_formulae, given.file)
     names = [path.name for path in given.file]
-    judge = Judge(sets, names, 512 if given.tiny else SIGNALS)
+    judge = Judge(sets, names, 512 if given.tiny else SIGNALS, given.tiny)
     compare(given.out, chosen, given.device, judge, given.steps, seconds)
 
 

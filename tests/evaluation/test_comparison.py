@@ -42,7 +42,7 @@ def chosen(script: ModuleType) -> Any:
 
 def test_records(script: ModuleType, chosen: Any, tmp_path: Path, monkeypatch: Any) -> None:
     folder = tmp_path / "comparison"
-    judge = script.Judge([held_out(3, pairs=6)], (), 32)
+    judge = script.Judge([held_out(3, pairs=6)], (), 32, quick=True)
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
@@ -64,7 +64,8 @@ def test_records(script: ModuleType, chosen: Any, tmp_path: Path, monkeypatch: A
             "config.json", "environment.json", "log.jsonl", "curves.png", "evaluation.json"
         }  # fmt: skip
         rows = report.read_rows(folder / name / "evaluation.json")
-        assert {row["claim"] for row in rows} == {"fidelity", "agreement", "comparison"}
+        whole = {"probing"} if name == "mean" else set()
+        assert {row["claim"] for row in rows} == {"fidelity", "agreement", "comparison"} | whole
         for row in rows:
             assert row["recorded"] and row["seconds"] > 0 and row["n"] >= 0 and row["machine"]
             assert row["steps"] == steps[name] and f"--set steps={steps[name]}" in row["command"]
@@ -78,7 +79,8 @@ def test_records(script: ModuleType, chosen: Any, tmp_path: Path, monkeypatch: A
     rows = compared(folder)
     shown = {(row["comparison"], row["claim"]) for row in rows}
     assert shown == {
-        ("focal", "comparison"), ("mean", "comparison"), ("mean", "fidelity"), ("mean", "agreement")
+        ("focal", "comparison"), ("mean", "comparison"), ("mean", "fidelity"), ("mean", "agreement"),
+        ("mean", "probing"),
     }  # fmt: skip
     tables = {(line.claim, line.where) for line in report.lines(rows)}
     where = judge.sets[0].name
