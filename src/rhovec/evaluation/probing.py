@@ -32,7 +32,7 @@ SIGNALS = 1000  # of each target
 CHUNK = 1024  # formulae evaluated at once
 CONSTANT = 1e-9  # predictions that differ by less differ by rounding
 SHOWN = 500  # test formulae whose targets and predictions a row has, for a figure
-PENALTIES = tuple(10.0**k for k in range(-4, 5))  # of the linear probe, on standardised features
+PENALTIES = tuple(10.0**k for k in range(-4, 5))  # of the linear probe
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,13 @@ def _choose(
 def _standardised(
     x: np.ndarray, y: np.ndarray, n: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """x (B, D) and y[:n] with mean 0 and deviation 1 over the first n rows; y's mean and deviation."""
-    deviations = x[:n].std(0)
-    z = (x - x[:n].mean(0)) / np.maximum(deviations, 1e-6 * deviations.max() + 1e-12)
+    """x (B, D) and y[:n] with mean 0 and deviation 1 over the first n rows; y's mean and deviation.
+
+    Features have one deviation together: they are coordinates of one space, and to stretch those that
+    hardly vary would give them a weight that they do not have in any inner product.
+    """
+    centred = x - x[:n].mean(0)
+    z = centred / (np.sqrt((centred[:n] ** 2).mean()) + 1e-12)
     mean, deviation = y[:n].mean(0), y[:n].std(0) + 1e-12
     return z, (y[:n] - mean) / deviation, mean, deviation
 
