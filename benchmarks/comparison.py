@@ -45,6 +45,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "comparison"
 OVERHEAD = 45.0  # seconds of a run that are not training: compiling, a trial, measuring
 TRIAL, UNCOUNTED = 100, 20  # steps of a trial at most, and those that compile and warm up
 ENOUGH = 5.0  # seconds of a trial that tell the pace
+BATCH = 512  # formulae; in a short run more steps are worth more than larger ones
 BANK = 100_000  # formulae by which landmarks are put in place; four times as many take longer
 TINY_PAPER = {
     "width": 64, "layers": 2, "heads": 2, "dimension": 128, "signals": 64, "workers": 1,
@@ -213,7 +214,8 @@ def compare(
             torch.compiler.reset()  # it compiles for so many shapes, then gives up
             gc.collect()  # what the run before held on the device
             config = replace(PRESETS[preset], device=device, **changes)
-            config = replace(config, bank=min(config.bank, BANK))
+            limits = {"batch": min(config.batch, BATCH), "bank": min(config.bank, BANK)}
+            config = replace(config, **limits)
             config = planned(place, config, steps, seconds)
             print(f"{i}/{len(chosen)} {name}: {config.steps} steps", flush=True)
             record(place, name, words, preset, config, judge)
@@ -242,8 +244,9 @@ def tables(folder: Path) -> str:
     first = summary[0]
     out = [
         "# Trainings compared", "",
-        "Runs that differ from the shipped recipe in one thing each, trained for one length of time "
-        f"or number of steps, on {first['machine']}. Errors are mean absolute ones against a kernel of "
+        f"The first run is the shipped recipe with batches of {BATCH}; the others differ from it in "
+        "one thing each, the paper's recipe in all. They were trained for one length of time or number "
+        f"of steps on {first['machine']}. Errors are mean absolute ones against a kernel of "
         f"{first['signals']:,} fresh signals, of as many points as in training: those of 1000 points "
         "are another, easier kernel, to be compared with each other alone. Intervals are 95 % "
         "bootstrap intervals over formulae or families; each run was made once, so that differences "
