@@ -102,7 +102,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: (f / store.CONFIG).write_text("[]"), "has no format"),
     (lambda f: (f / store.CONFIG).unlink(), "config.json: cannot be read"),
     (lambda f: (f / store.WEIGHTS).unlink(), "encoder.safetensors: cannot be read"),
-    (altered(lambda c: c.update(format=2)), "has format 2, and this rhovec reads 1"),
+    (altered(lambda c: c.update(format=1)), "has format 1, and this rhovec reads 2"),
     (altered(lambda c: c.pop("teacher")), "teacher is missing"),
     (altered(lambda c: c["sha256"].update({"../x": ""})), "nothing else"),
     (altered(lambda c: c.pop("sha256")), "sha256 must name"),

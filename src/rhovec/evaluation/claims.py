@@ -41,6 +41,7 @@ CELLS = 40  # a side of the map of kernel against similarity
 DEEP = 6  # depths beyond are one row
 QUICK = 240  # formulae of a set
 DECODED, DECODED_QUICK = 1000, 24  # formulae of a set that are reconstructed
+OF_THE_REQUESTS = ("cosine of a constant sign", "nodes of the formula")  # whatever the answers are
 
 
 # -- what the paper says ---------------------------------------------------------------------------
@@ -569,7 +570,8 @@ def _reconstruction(job: Job, formulae: FormulaSet) -> Iterator[Row]:
         answers = [group[0] for group in decoded]
         measure, seed = job.teacher.measure, job.teacher.seed + 1
         for row in reconstruction(part.formulae, answers, measure, seed=seed):
-            yield row | {"measure": row["measure"] + name, "sha256": part.sha256}
+            if not name or row["measure"] not in OF_THE_REQUESTS:
+                yield row | {"measure": row["measure"] + name, "sha256": part.sha256}
 
 
 def _outside(job: Job) -> Iterator[Row]:

@@ -488,7 +488,7 @@ def _curve(axes: Axes, log: Sequence[Row], name: str) -> bool:
     if name == "loss":
         axes.set_yscale("log")
     axes.set(xlabel="step", ylabel=name)
-    axes.legend(frameon=False)
+    _legend(axes)
     return bool(log)
 
 
@@ -521,8 +521,7 @@ def _depth(axes: Axes, shown: Sequence[Row]) -> bool:
         _points(axes, places, here, label=_short(where))
     axes.set(xlabel=f"depth ({DEEP + 1}: more than {DEEP})", ylabel="mean absolute error")
     axes.set_ylim(bottom=0)
-    if chosen:
-        axes.legend(frameon=False, fontsize=8)
+    _legend(axes)
     return bool(chosen)
 
 
@@ -540,10 +539,7 @@ def _agreement(axes: Axes, shown: Sequence[Row]) -> bool:
     axes.set_yscale("log")
     axes.set_xticks(range(len(SORTS)), ["equivalent", "random", "lexically similar"])
     axes.set(ylabel="mean absolute error", xlim=(-0.5, len(SORTS) - 0.5))
-    if chosen:
-        axes.legend(frameon=False, fontsize=8, loc="upper left")
-        low, high = axes.get_ylim()
-        axes.set_ylim(low, high * 6)  # room for the legend
+    _legend(axes)
     return bool(chosen)
 
 
@@ -579,10 +575,10 @@ def _costs(axes: Axes, shown: Sequence[Row], what: str, quantity: str) -> bool:
     axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
     axes.set_xticks(sorted({row["N"] for row in rows if row["side"] == "kernel"}))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.set_major_formatter(lambda value, _: f"{value:,.7g}")
         axis.set_minor_formatter(lambda value, _: "")
     axes.set_title(f"B = {b} formulae", fontsize=9)
-    axes.legend(frameon=False, fontsize=8)
+    _legend(axes)
     return True
 
 
@@ -616,9 +612,13 @@ def _reconstruction(axes: Axes, shown: Sequence[Row]) -> bool:
     axes.axhline(0.8688, color=GREY, linestyle="--", linewidth=1)
     axes.set_xticks(range(len(names)), ["verified", "decoder alone", "constant sign"])
     axes.set(ylabel="cosine", xlim=(-0.5, len(names) - 0.5))
-    if chosen:
-        axes.legend(frameon=False, fontsize=8, loc="lower left")
+    _legend(axes)
     return bool(chosen)
+
+
+def _legend(axes: Axes) -> None:
+    """Above the axes, where no line is."""
+    axes.figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
 
 
 def _points(axes: Axes, places: Sequence[float], rows: Sequence[Row], **style: Any) -> None:

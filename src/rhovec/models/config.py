@@ -18,6 +18,11 @@ SHARPNESS = 5.0  # of landmarks: 1 / sigma2 of the paper's kernel
 MISSING = 1e-4  # of a vector's squared length that waves have at least
 
 
+def slow_waves(count: int) -> int:
+    """How many of so many waves, the first ones, are slow."""
+    return max(1, count // 4)
+
+
 @dataclass(frozen=True)
 class EncoderConfig:
     tokens: str = "tree"  # or "text"

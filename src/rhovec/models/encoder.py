@@ -23,7 +23,7 @@ from ..formula.programs import Programs
 from ..tokens.text import CLS as TEXT_CLS
 from ..tokens.text import MAX_TOKENS, text_tokens
 from ..tokens.tree import APART, RELATIONS, tree_tokens
-from .config import FAR, FEATURES, MISSING, SCALES, SHARPNESS, EncoderConfig
+from .config import FAR, FEATURES, MISSING, SCALES, SHARPNESS, EncoderConfig, slow_waves
 
 HIDDEN = -1e4  # added to scores between formulae
 
@@ -166,10 +166,11 @@ class Landmarks(nn.Module):
     suffice for the kernel of any two different formulae: how near a direction is to each of many
     landmarks, weighted. But in this smooth part a formula is not quite alike to itself: a sixth of its
     length is missing, more or less. That goes into waves in the other half, so quick that they agree for
-    formulae of nearly one direction alone.
+    formulae of nearly one direction alone. Far from all landmarks nearly all is missing; then it
+    goes into other waves, as slow as the kernel itself.
     """
 
-    FREQUENCY = 5.5  # of the waves: radians a unit, along what directions differ in most
+    FREQUENCY = 6.0  # of quick waves: radians a unit, along what directions differ in most
     STEADY = 0.005  # variance of directions along which waves are much slower
     SHARED = 0.09  # of the squared length, given to all smooth dimensions alike
     SMALLEST = 1e-3  # eigenvalue of the landmarks' kernel; lower ones count as this
@@ -198,9 +199,15 @@ class Landmarks(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             smooth = F.linear(kernel(directions, self.landmarks), self.outer)
             missing = F.relu(1 - smooth.square().sum(-1, keepdim=True)) + MISSING
+            slow = slow_waves(len(self.waves))
+            quick = len(self.waves) - slow
+            share = missing.square().clamp(max=1)  # of what is missing, that slow waves get
+            slowly = (missing * share / slow).sqrt().expand(-1, slow)
+            quickly = (missing * (1 - share) / quick).sqrt().expand(-1, quick)
+            strength = torch.cat([slowly, quickly], -1)
             angles = F.linear(directions, self.waves)
-            waves = torch.cat([angles.sin(), angles.cos()], -1) * (missing / len(self.waves)).sqrt()
-            return F.normalize(torch.cat([smooth, waves], -1), dim=-1)
+            waves = [angles.sin() * strength, angles.cos() * strength]
+            return F.normalize(torch.cat([smooth, *waves], -1), dim=-1)
 
     @torch.no_grad()
     def settle(self, directions: Tensor) -> None:
@@ -228,8 +235,10 @@ class Landmarks(nn.Module):
         spread, axes = torch.linalg.eigh(directions.T.double() @ directions.double() / n)
         slowed = (spread.clamp(min=0) / (spread.clamp(min=0) + self.STEADY)).sqrt()
         generator = torch.Generator().manual_seed(self.SEED)
-        waves = torch.randn(self.waves.shape, generator=generator).to(axes) * self.FREQUENCY
-        self.waves.copy_(waves @ (axes * slowed) @ axes.T)
+        waves = torch.randn(self.waves.shape, generator=generator).to(axes)
+        slow = slow_waves(len(waves))
+        self.waves.copy_(waves @ (axes * slowed) @ axes.T * self.FREQUENCY)
+        self.waves[:slow] = (waves[:slow] * SHARPNESS**0.5).to(self.waves)
 
 
 def kernel(a: Tensor, b: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import FormulaError, MissingDependencyError
 from ..formula.programs import Programs
 from ..tokens.tree import TreeTokens, tree_tokens
-from .config import FAR, MISSING, SCALES, SHARPNESS, EncoderConfig
+from .config import FAR, MISSING, SCALES, SHARPNESS, EncoderConfig, slow_waves
 
 EPSILON = 1e-5  # of the norms, as torch has it
 SMALLEST, CHUNK = 64, 512  # tokens worked on at once by a thread
@@ -223,9 +223,14 @@ class Landmarks:
         smooth = np.exp(near, out=near) @ self.outer
         missing = np.maximum(1 - np.einsum("bd,bd->b", smooth, smooth), 0) + np.float32(MISSING)
         angles = directions @ self.waves
-        waves = np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-        waves *= np.sqrt(missing / angles.shape[1])[:, None]
-        return _unit(np.concatenate([smooth, waves], axis=1))
+        slow = slow_waves(angles.shape[1])
+        quick = angles.shape[1] - slow
+        share = np.minimum(missing * missing, 1)  # of what is missing, that slow waves get
+        strength = np.empty_like(angles)
+        strength[:, :slow] = np.sqrt(missing * share / slow)[:, None]
+        strength[:, slow:] = np.sqrt(missing * (1 - share) / quick)[:, None]
+        waves = [np.sin(angles) * strength, np.cos(angles) * strength]
+        return _unit(np.concatenate([smooth, *waves], axis=1))
 
 
 class Room:
