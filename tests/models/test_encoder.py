@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -31,3 +33,18 @@ def test_settled_landmarks_give_the_kernel_of_directions() -> None:
     head.settle(head.directions(known))
     after = errors()
     assert max(after) < 0.01 < 0.2 * min(before), (before, after)
+
+
+def test_far_from_all_landmarks_slow_waves_give_the_kernel() -> None:
+    """Landmarks lie in few dimensions; what is asked for lies across them, at a cosine of 0.9."""
+    torch.manual_seed(0)
+    head = Landmarks(EncoderConfig(width=32, heads=4, dimension=1024))
+    inside, across = torch.linalg.qr(torch.randn(96, 8))[0].T.split(4)
+    head.settle(torch.nn.functional.normalize(torch.randn(6000, 4) @ inside, dim=1))
+    head.directions = lambda x: x  # type: ignore[method-assign]
+    first = torch.nn.functional.normalize(torch.randn(300, 4) @ across, dim=1)
+    step = torch.randn(300, 4) @ across
+    step = torch.nn.functional.normalize(step - (step * first).sum(1, keepdim=True) * first, dim=1)
+    second = 0.9 * first + (1 - 0.9**2) ** 0.5 * step
+    similarity = (head(first) * head(second)).sum(1)
+    assert abs(similarity.mean().item() - math.exp(-0.5)) < 0.05, similarity.mean()
