@@ -618,7 +618,8 @@ def _reconstruction(axes: Axes, shown: Sequence[Row]) -> bool:
 
 def _legend(axes: Axes) -> None:
     """Above the axes, where no line is."""
-    axes.figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    if axes.get_legend_handles_labels()[0]:
+        axes.figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
 
 
 def _points(axes: Axes, places: Sequence[float], rows: Sequence[Row], **style: Any) -> None:
