@@ -27,7 +27,7 @@ from ..files import write_file
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
 
-FORMAT = 2  # 1: a quarter of the waves were not slow
+FORMAT = 2  # 1 had no slow waves
 MOST = 65_536  # of any number that describes an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 CARD = "README.md"
