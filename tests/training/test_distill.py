@@ -22,6 +22,7 @@ from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 
 torch = pytest.importorskip("torch")
+from rhovec.models.encoder import pack  # noqa: E402
 from rhovec.training import distill, records  # noqa: E402
 from rhovec.training.distill import Config, directions, kernel_of, pair_loss, train  # noqa: E402
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
@@ -84,6 +85,23 @@ def test_a_run_begins_with_another_models_weights(tmp_path: Path) -> None:
     assert torch.equal(flat(other.blocks), flat(first.blocks))
     with pytest.raises(RhovecError, match="the origin has the configuration"):
         train(replace(config, layers=3), tmp_path / "other")
+
+
+def test_a_run_begins_with_a_model_for_other_points(tmp_path: Path) -> None:
+    """Bounds within both lengths, and no bound, mean what they did; those beyond are the farthest."""
+    first = train(replace(TINY, steps=2), tmp_path / "first")
+    publish(tmp_path / "first", TINY, first, signals=64, families=4)
+    config = replace(TINY, origin=str(tmp_path / "first" / "model"), steps=1, lr=0.0, adam_lr=0.0)
+    within, beyond = (
+        Programs.pack([rv.parse(f"always[{bounds}] x_0 > 1 until x_1 < 0") for bounds in texts])
+        for texts in (("3,4", "3,18", "3,inf"), ("30,60", "40,inf"))
+    )
+    for points in (20, 300):
+        other = train(replace(config, points=points), tmp_path / f"{points}")
+        here, there = (e.taught(pack(within, e.config)) for e in (other, first))
+        assert torch.allclose(here, there, atol=1e-6)
+        one, two = other.taught(pack(beyond, other.config))
+        assert torch.allclose(one, two, atol=1e-6) == (points == 20)
 
 
 # -- going on ----------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from ..formula.programs import Programs
 from ..models import store
 from ..models.config import SHARPNESS, EncoderConfig
 from ..models.encoder import Encoder, Landmarks, Packed, pack
+from ..models.model import DEFAULT
 from ..robustness import cpu, lowering
 from ..signals import BaseMeasure
 from .optimisers import Muon
@@ -83,7 +84,7 @@ class Config:
     adam_lr: float = 1e-3  # of AdamW, for all else
     warmup: int = 300  # steps
     average: float = 0.999  # decay of the averaged weights, which are the result; 0: the last ones
-    origin: str = ""  # folder of a model whose weights to begin with; empty: random ones
+    origin: str = ""  # model whose weights to begin with, a folder or: shipped; empty: random ones
     tokens: str = "tree"  # tree or text
     pooling: str = "cls"  # cls, bos or mean
     width: int = 320  # of the encoder
@@ -341,8 +342,8 @@ def train(
     torch.manual_seed(config.seed)
     encoder = Encoder(encoder_config(config)).to(device)
     if config.origin:
-        about, tensors = store.read(config.origin)
-        there = EncoderConfig(**about["encoder"])
+        about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
+        there, tensors = with_points(EncoderConfig(**about["encoder"]), tensors, config.points)
         if there.head != config.head:  # the layers go on, and the head begins anew
             there = replace(there, head=config.head)
             tensors = {n: t for n, t in tensors.items() if not n.startswith("head.")}
@@ -629,6 +630,19 @@ def resume(
         groups = optimiser.state_dict()["param_groups"]
         optimiser.load_state_dict({"state": state, "param_groups": groups})
     return step, tuple(facts["next"]), facts["seconds"]
+
+
+def with_points(
+    there: EncoderConfig, tensors: dict[str, np.ndarray], points: int
+) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
+    """An encoder for signals of so many points: bounds that were unknown are as the farthest one."""
+    if there.tokens == "tree":
+        parts = np.split(tensors["inputs.weight"], np.cumsum(there.tables()))
+        rows = np.minimum(np.arange(points + 1), there.points)
+        rows[-1] = there.points  # the last row is of its bound and all beyond
+        parts[2:4] = parts[2][rows], parts[3][rows]
+        tensors = tensors | {"inputs.weight": np.concatenate(parts)}
+    return replace(there, points=points), tensors
 
 
 def begin_with(
