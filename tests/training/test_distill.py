@@ -83,7 +83,7 @@ def test_a_run_begins_with_another_models_weights(tmp_path: Path) -> None:
             assert torch.equal(p, again.get_parameter(name)), name
     other = train(replace(config, head="projector"), tmp_path / "head")
     assert torch.equal(flat(other.blocks), flat(first.blocks))
-    with pytest.raises(RhovecError, match="the origin has the configuration"):
+    with pytest.raises(RhovecError, match="the origin has layers 2, not 3: set"):
         train(replace(config, layers=3), tmp_path / "other")
 
 

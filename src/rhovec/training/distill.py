@@ -649,8 +649,10 @@ def begin_with(
     module: torch.nn.Module, asked: Any, there: Any, tensors: dict[str, np.ndarray]
 ) -> None:
     """Copy a stored model's tensors into a module of the same configuration; others stay."""
-    if there != asked:
-        raise RhovecError(f"the origin has the configuration {there}, not {asked}")
+    pairs = {f.name: (getattr(there, f.name), getattr(asked, f.name)) for f in fields(asked)}
+    differing = [f"{name} {a}, not {b}" for name, (a, b) in pairs.items() if a != b]
+    if differing:
+        raise RhovecError(f"the origin has {'; '.join(differing)}: set what it has, or begin anew")
     given = {name: torch.from_numpy(array) for name, array in tensors.items()}
     module.load_state_dict(module.state_dict() | given)
 
