@@ -73,10 +73,19 @@ def test_every_option_trains(changes: dict[str, Any], tmp_path: Path) -> None:
     assert [line["step"] for line in records.read_log(tmp_path)] == [1, 2]
 
 
-def test_a_run_begins_with_another_models_weights(tmp_path: Path) -> None:
-    first = train(replace(TINY, steps=2), tmp_path / "first")
-    publish(tmp_path / "first", TINY, first, signals=64, families=4)
-    config = replace(TINY, origin=str(tmp_path / "first" / "model"), steps=1, lr=0.0, adam_lr=0.0)
+@pytest.fixture(scope="module")
+def origin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Config]:
+    """An encoder whose model is stored, and a run that begins with it and learns nothing."""
+    folder = tmp_path_factory.mktemp("origin")
+    encoder = train(replace(TINY, steps=2), folder)
+    publish(folder, TINY, encoder, signals=64, families=4)
+    return encoder, replace(TINY, origin=str(folder / "model"), steps=1, lr=0.0, adam_lr=0.0)
+
+
+def test_a_run_begins_with_another_models_weights(
+    origin: tuple[Any, Config], tmp_path: Path
+) -> None:
+    first, config = origin
     again = train(config, tmp_path / "again")
     for name, p in first.named_parameters():  # rounded by publishing
         if p.requires_grad:  # landmarks are put in place anew
@@ -87,11 +96,11 @@ def test_a_run_begins_with_another_models_weights(tmp_path: Path) -> None:
         train(replace(config, layers=3), tmp_path / "other")
 
 
-def test_a_run_begins_with_a_model_for_other_points(tmp_path: Path) -> None:
+def test_a_run_begins_with_a_model_for_other_points(
+    origin: tuple[Any, Config], tmp_path: Path
+) -> None:
     """Bounds within both lengths, and no bound, mean what they did; those beyond are the farthest."""
-    first = train(replace(TINY, steps=2), tmp_path / "first")
-    publish(tmp_path / "first", TINY, first, signals=64, families=4)
-    config = replace(TINY, origin=str(tmp_path / "first" / "model"), steps=1, lr=0.0, adam_lr=0.0)
+    first, config = origin
     within, beyond = (
         Programs.pack([rv.parse(f"always[{bounds}] x_0 > 1 until x_1 < 0") for bounds in texts])
         for texts in (("3,4", "3,18", "3,inf"), ("30,60", "40,inf"))
