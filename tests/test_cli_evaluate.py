@@ -75,18 +75,19 @@ def test_recorded_trainings_are_shown_as_long_as_they_are_there(formulae: Path) 
     place = Path("x/comparison/mean/evaluation.json")
     place.parent.mkdir(parents=True)
     row = {"measure": "alignment", "set": "formulae.txt", "n": 20, "value": 0.8, "recorded": True,
-           "steps": 77, "pooling": "mean", "model": "gone", "comparison": "mean"}  # fmt: skip
+           "low": 0.7, "high": 0.9, "steps": 77, "points": 100, "pooling": "mean", "model": "gone",
+           "comparison": "mean"}  # fmt: skip
     rows = [
         row | {"claim": "fidelity", "shown": True},
         row | {"claim": "agreement", "measure": "random", "shown": False},
-        row | {"claim": "comparison", "measure": "mean pooling", "shown": True},
+        row | {"claim": "comparison", "measure": "mean pooling", "equivalent": 0.1, "shown": True},
     ]
     place.write_text(json.dumps(rows))
     run("fidelity", "-F", formulae, "--quick", "--out", "x")
     found = read("x/evaluation.json")
     assert [r["claim"] for r in found if r.get("comparison")] == ["fidelity", "comparison"]
     page = Path("x/README.md").read_text()
-    assert "formulae.txt, mean pooling" in page and "Trainings compared" in page
+    assert "formulae.txt, mean pooling, 77 steps" in page and "Trainings compared" in page
     assert "77 steps; recorded; the weights are not kept" in page
     place.unlink()
     run("fidelity", "-F", formulae, "--quick", "--out", "x")

@@ -36,7 +36,7 @@ def chosen(script: ModuleType) -> Any:
     return {
         name: (words, preset, changes | SMALL)
         for name, (words, preset, changes) in script.runs("tiny").items()
-        if name in ("focal", "mean")
+        if name in ("focal", "shipped-mean")
     }
 
 
@@ -51,26 +51,30 @@ def test_records(script: ModuleType, chosen: Any, tmp_path: Path, monkeypatch: A
         patch.setattr(script, "measured", dies)
         with pytest.raises(KeyboardInterrupt):
             script.compare(folder, chosen, "cpu", judge, 2, 0.0)
-    assert (folder / "mean" / "checkpoint.json").exists() and not (folder / "focal").exists()
+    assert (folder / "focal" / "checkpoint.json").exists()
+    assert not (folder / "shipped-mean").exists()
     # The steps of a run that has begun stay, whatever is asked for.
     script.compare(folder, chosen, "cpu", judge, 3, 0.0)
     steps = {
         name: json.loads((folder / name / "config.json").read_text())["steps"] for name in chosen
     }
-    assert steps == {"mean": 2, "focal": 3}
+    assert steps == {"focal": 2, "shipped-mean": 3}
     for name in chosen:
         there = {path.name for path in (folder / name).iterdir()}
         assert there == {
             "config.json", "environment.json", "log.jsonl", "curves.png", "evaluation.json"
         }  # fmt: skip
         rows = report.read_rows(folder / name / "evaluation.json")
-        whole = {"probing"} if name == "mean" else set()
+        whole = {"probing"} if name == "shipped-mean" else set()
         assert {row["claim"] for row in rows} == {"fidelity", "agreement", "comparison"} | whole
         for row in rows:
             assert row["recorded"] and row["seconds"] > 0 and row["n"] >= 0 and row["machine"]
             assert row["steps"] == steps[name] and f"--set steps={steps[name]}" in row["command"]
     text = (folder / "README.md").read_text()
-    assert "[mean pooling](mean/)" in text and "[the paper's loss](focal/)" in text
+    assert (
+        "[mean pooling, from the shipped weights](shipped-mean/)" in text
+        and "[the paper's loss](focal/)" in text
+    )
 
     before = (folder / "focal" / "evaluation.json").stat().st_mtime_ns
     script.compare(folder, chosen, "cpu", judge, 3, 0.0)  # nothing is left to do
@@ -79,19 +83,22 @@ def test_records(script: ModuleType, chosen: Any, tmp_path: Path, monkeypatch: A
     rows = compared(folder)
     shown = {(row["comparison"], row["claim"]) for row in rows}
     assert shown == {
-        ("focal", "comparison"), ("mean", "comparison"), ("mean", "fidelity"), ("mean", "agreement"),
-        ("mean", "probing"),
-    }  # fmt: skip
+        ("focal", "comparison"),
+        *(("shipped-mean", c) for c in ("comparison", "fidelity", "agreement", "probing")),
+    }
     tables = {(line.claim, line.where) for line in report.lines(rows)}
     where = judge.sets[0].name
-    assert ("comparison", where) in tables and ("fidelity", f"{where}, mean pooling") in tables
+    assert ("comparison", where) in tables and (
+        "fidelity",
+        f"{where}, mean pooling, 3 steps",
+    ) in tables
 
 
 def test_steps_follow_from_the_pace(script: ModuleType, tmp_path: Path, monkeypatch: Any) -> None:
     config = script.PRESETS["tiny"]
     monkeypatch.setattr(script, "pace", lambda config: 0.25)
     planned = script.planned(tmp_path, config, None, 20.0)
-    assert (planned.steps, planned.warmup, planned.every, planned.validate) == (80, 8, 2, 40)
+    assert (planned.steps, planned.warmup, planned.every, planned.validate) == (80, 8, 2, 20)
     assert script.planned(tmp_path, config, 4, 20.0).steps == 4
 
 

@@ -280,6 +280,25 @@ def test_columns_are_chosen_by_recipe_and_points() -> None:
     )
 
 
+def trainings() -> list[dict[str, Any]]:
+    return [
+        row(
+            claim="comparison", comparison=name, measure=name, value=value, low=value / 2,
+            high=2 * value, equivalent=value, points=points, date=str(i),
+        )
+        for i, (name, value, points) in enumerate(
+            [("fair", 0.02, 100), ("poor", 0.3, 100), ("good", 0.01, 1000)]
+        )
+    ]  # fmt: skip
+
+
+def test_trainings_stand_with_the_smallest_error_first() -> None:
+    found = report.lines([*trainings(), row()])
+    assert [line.measure for line in found if line.field == "value"] == [
+        "alignment", "good", "fair", "poor"
+    ]  # fmt: skip
+
+
 def test_the_pages_are_whole(rows: list[dict[str, Any]], tmp_path: Path) -> None:
     missing = (
         row(claim="probing", measure="all", set="", value=None, reason="not measured: why") | FACTS
@@ -326,18 +345,22 @@ def test_every_figure(monkeypatch, model: Model, rows: list[dict[str, Any]]) -> 
           for name in ("cosine", "cosine, decoder alone", "cosine of a constant sign")),
         *(row(claim="probing", measure=f"{target}: r, vectors, two layers", shown=[[0, 1], [1, 2]])
           for target in ("average robustness", "satisfaction probability")),
+        *trainings(),
     ]  # fmt: skip
     drawn = {figure.name: figure for figure in report.draw(made, [{"step": 1, "loss": 1.0}])}
     assert set(drawn) == {
         "curve-loss", "curve-alignment", "curve-uniformity", "map", "depth", "agreement",
         "embed-seconds", "pairs-seconds", "embed-MB", "probe-average", "probe-satisfaction",
-        "reconstruction",
+        "reconstruction", "comparison",
     }  # fmt: skip
     for figure in drawn.values():
         assert figure.png.startswith(b"\x89PNG") and figure.claim in CLAIMS
         words = " ".join(ET.fromstring(figure.svg).itertext())
         assert len(words.split()) > 5 and "currentColor" in figure.svg
     assert "paper" in " ".join(ET.fromstring(drawn["embed-seconds"].svg).itertext())
+    words = " ".join(ET.fromstring(drawn["comparison"].svg).itertext())
+    assert "signals of 1000 points" in words
+    assert words.index("poor") < words.index("fair") < words.index("good")  # from below
     assert [*report.draw([])] == []
 
 

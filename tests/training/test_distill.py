@@ -73,6 +73,14 @@ def test_every_option_trains(changes: dict[str, Any], tmp_path: Path) -> None:
     assert [line["step"] for line in records.read_log(tmp_path)] == [1, 2]
 
 
+def test_validations_are_in_the_log_whatever_else_is(tmp_path: Path) -> None:
+    train(replace(TINY, steps=6, every=4, validate=3), tmp_path)
+    lines = records.read_log(tmp_path)
+    assert [(line["step"], "valid_loss" in line) for line in lines] == [
+        (3, True), (4, False), (6, True)
+    ]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Config]:
     """An encoder whose model is stored, and a run that begins with it and learns nothing."""
@@ -90,6 +98,8 @@ def test_a_run_begins_with_another_models_weights(
     for name, p in first.named_parameters():  # rounded by publishing
         if p.requires_grad:  # landmarks are put in place anew
             assert torch.equal(p, again.get_parameter(name)), name
+    pooled = train(replace(config, pooling="mean"), tmp_path / "pooling")
+    assert torch.equal(flat(pooled.blocks), flat(first.blocks))
     other = train(replace(config, head="projector"), tmp_path / "head")
     assert torch.equal(flat(other.blocks), flat(first.blocks))
     with pytest.raises(RhovecError, match="the origin has layers 2, not 3: set"):

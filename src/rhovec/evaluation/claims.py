@@ -253,8 +253,9 @@ CLAIMS = {  # the last one is measured by benchmarks/comparison.py, all others b
     ),
     "comparison": Claim(
         "Trainings compared",
-        "Short trainings of one length that differ in one thing each. The weights are not kept: "
-        "recorded by benchmarks/comparison.py.",
+        "Short trainings that differ in one thing each, and some that go on from the shipped "
+        "weights; the paper varies the pooling alone. Recorded by benchmarks/comparison.py, which "
+        "does not keep the weights.",
         {
             "value": "mean absolute error",
             "alignment": "alignment",

@@ -116,6 +116,8 @@ def lines(rows: Iterable[Row]) -> list[Line]:
             where = f"{where}, {row.get('device', 'cpu')}"
         if row.get("pooling", POOLINGS[0]) != POOLINGS[0]:
             where = f"{where}, {row['pooling']} pooling"
+            if "comparison" in row:  # a run that was made to be compared, short as it may be
+                where = f"{where}, {row['steps']:,} steps"
         where = where.removeprefix(", ")
         for name in filter(row.__contains__, CLAIMS[row["claim"]].fields):
             known, paired = number_of(row, name), name in CLAIMS[row["claim"]].paired
@@ -123,8 +125,13 @@ def lines(rows: Iterable[Row]) -> list[Line]:
                 found.setdefault((row["claim"], where, row["measure"], name), {})[column] = row
     ranks = {claim: i for i, claim in enumerate(CLAIMS)}
     sets = {key[1]: i for i, key in reversed(list(enumerate(found)))}
-    keys = sorted(found, key=lambda key: (ranks[key[0]], sets[key[1]]))
-    return [Line(*key, found[key]) for key in keys]
+
+    def order(line: Line) -> tuple[int, int, float]:
+        """Trainings compared stand with the smallest error first, all else as it came."""
+        error = line.main["value"] if line.claim == "comparison" else 0.0
+        return ranks[line.claim], sets[line.where], error
+
+    return sorted((Line(*key, cells) for key, cells in found.items()), key=order)
 
 
 # -- numbers as text -------------------------------------------------------------------------------
@@ -445,6 +452,9 @@ def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
         ("reconstruction", "reconstruction",
          "Cosine of robustness: medians and quartiles over formulae. Dashed: the paper's median.",
          lambda axes: _reconstruction(axes, shown)),
+        ("comparison", "comparison",
+         "Mean absolute error of each training, 95 % intervals. Hollow: on equivalent pairs.",
+         lambda axes: _comparison(axes, rows)),
     ]  # fmt: skip
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rhovec", "font.size": 9}):
         for name, claim, caption, sketch in sketches:
@@ -612,6 +622,28 @@ def _reconstruction(axes: Axes, shown: Sequence[Row]) -> bool:
     axes.axhline(0.8688, color=GREY, linestyle="--", linewidth=1)
     axes.set_xticks(range(len(names)), ["verified", "decoder alone", "constant sign"])
     axes.set(ylabel="cosine", xlim=(-0.5, len(names) - 0.5))
+    _legend(axes)
+    return bool(chosen)
+
+
+def _comparison(axes: Axes, rows: Sequence[Row]) -> bool:
+    """On the first set, the smallest error on top; another number of points is another kernel."""
+    made = [line.main for line in lines(row for row in rows if row["claim"] == "comparison")]
+    best_last = [row for row in made[::-1] if row["set"] == made[0]["set"]]
+    chosen = list({row["measure"]: row for row in best_last}.values())
+    for points in sorted({row["points"] for row in chosen}):
+        here = [(i, row) for i, row in enumerate(chosen) if row["points"] == points]
+        places, runs_here = zip(*here, strict=True)
+        values = [row["value"] for row in runs_here]
+        low, high = ([row[end] for row in runs_here] for end in ("low", "high"))
+        (dots,) = axes.plot(values, places, "o", markersize=4, label=f"signals of {points} points")
+        axes.hlines(places, low, high, color=dots.get_color())
+        equivalent = [row["equivalent"] for row in runs_here]
+        axes.plot(equivalent, places, "o", markersize=4, mfc="none", color=dots.get_color())
+    axes.set_yticks(range(len(chosen)), [row["measure"] for row in chosen], fontsize=7)
+    axes.set(xscale="log", xlabel="mean absolute error")
+    if chosen:
+        axes.set_title(_short(chosen[0]["set"]), fontsize=9)
     _legend(axes)
     return bool(chosen)
 

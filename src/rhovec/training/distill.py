@@ -344,6 +344,7 @@ def train(
     if config.origin:
         about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
         there, tensors = with_points(EncoderConfig(**about["encoder"]), tensors, config.points)
+        there = replace(there, pooling=config.pooling)  # which has no tensors of its own
         if there.head != config.head:  # the layers go on, and the head begins anew
             there = replace(there, head=config.head)
             tensors = {n: t for n, t in tensors.items() if not n.startswith("head.")}
@@ -415,10 +416,10 @@ def train(
             torch._foreach_lerp_(averaged, weights, 1 - decay)
 
         done = step + 1
-        last, save = done == config.steps, done % config.validate == 0 or done == config.steps
+        save = done % config.validate == 0 or done == config.steps
         if valid is None:
             continue
-        if done % config.every == 0 or last:
+        if save or done % config.every == 0:
             line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
             line |= metrics(target, similarity_of(rows, config))
             if save:

@@ -478,8 +478,8 @@ def train(
             torch._foreach_lerp_(averaged, weights, 1 - decay)
 
         done = step + 1
-        last, save = done == config.steps, done % config.validate == 0 or done == config.steps
-        if done % config.every == 0 or last:
+        save = done % config.validate == 0 or done == config.steps
+        if save or done % config.every == 0:
             line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
             line["accuracy"] = right.item()
             if save:

@@ -113,17 +113,17 @@ def draw_curves(folder: Path) -> None:
     names = ("loss", "alignment", "uniformity", "error")
     figure = Figure(figsize=(11, 7), layout="constrained")
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
-        for part, label in (("", "training batch"), ("valid_", "validation")):
+        for part, label, style in (("", "training batch", "-"), ("valid_", "validation", ".-")):
             chosen = [line for line in lines if part + name in line]
             if chosen:
                 values = [line[part + name] for line in chosen]
                 if name == "alignment":
                     values = [1 - value for value in values]
-                axes.plot([line["step"] for line in chosen], values, label=label)
+                axes.plot([line["step"] for line in chosen], values, style, label=label)
         if name == "uniformity":
             chosen = [line for line in lines if "valid_kernel_uniformity" in line]
             levels = [line["valid_kernel_uniformity"] for line in chosen]
-            axes.plot([line["step"] for line in chosen], levels, ":", label="the kernel's own")
+            axes.plot([line["step"] for line in chosen], levels, ".:", label="the kernel's own")
         else:
             axes.set_yscale("log")
         axes.set(xlabel="step", ylabel="1 − alignment" if name == "alignment" else name)
