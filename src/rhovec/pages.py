@@ -39,7 +39,7 @@ th, td { padding: 0.4rem 1.25rem 0.4rem 0; text-align: left; vertical-align: top
 th:last-child, td:last-child { padding-right: 0; }
 thead th { color: var(--soft); font-weight: 600; overflow-wrap: normal; vertical-align: bottom; }
 tbody th { font-weight: 400; }
-.number { text-align: right; }
+.number { text-align: right; overflow-wrap: normal; }
 code { font: 0.8125rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
 summary { cursor: pointer; padding: 0.35rem 0; }
 .soft { color: var(--soft); }
