@@ -17,7 +17,7 @@ error (MAE), and the two relative distances, mean(1 - s) / max(1 - s) within the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,13 +25,19 @@ from ..errors import FormulaError, RhovecError
 from ..formula import Formula
 from ..formula.core import ALWAYS, AND, EVENTUALLY, IFF, OR
 from ..kernel import Teacher
+from ..pages import GREY
 from ..tokens.text import encode
 from .bootstrap import mean_interval
 from .edits import edit_distances
+from .figures import Row, Sketch, legend, points_by_sort
 from .sets import FormulaSet, Pair
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Embed = Callable[[list[Formula]], np.ndarray]  # B formulae -> unit rows (B, D)
 
+SORTS = ("equivalent", "random", "lexically similar")  # columns of the paper's table
 DISTINCT = 0.7  # formulae with a smaller K mean something else
 PARTNERS = 10  # random ones of each formula
 TOLD_APART = 0.95  # K of formulae that the kernel itself tells apart
@@ -235,3 +241,22 @@ def exchanged_operators(formulae: Sequence[Formula]) -> tuple[list[Pair], np.nda
             pairs.append((phi, Formula(code, phi.thresholds, phi.channels)))
             places.append(place)
     return pairs, np.array(places, np.int64)
+
+
+# -- the figure ------------------------------------------------------------------------------------
+
+
+def sketches(rows: Sequence[Row]) -> list[Sketch]:
+    caption = "Mean absolute error by sort of pair, 95 % intervals."
+    return [Sketch("agreement", "agreement", caption, lambda axes: _errors(axes, rows))]
+
+
+def _errors(axes: Axes, rows: Sequence[Row]) -> bool:
+    chosen = [row for row in rows if row["claim"] == "agreement" and row["measure"] in SORTS]
+    points_by_sort(axes, SORTS, chosen)
+    paper = {SORTS.index(row["measure"]) + 0.25: row["paper"] for row in chosen if row["paper"]}
+    axes.plot(list(paper), list(paper.values()), "D", color=GREY, label="paper")
+    axes.set_xticks(range(len(SORTS)), SORTS)
+    axes.set(yscale="log", ylabel="mean absolute error")
+    legend(axes)
+    return bool(chosen)

@@ -24,10 +24,10 @@ from ..kernel import StlKernel
 from ..library import requirements
 from ..models.model import Model
 from . import efficiency, probing
-from .agreement import agreement, compare, matrices, pair_kernel, pair_similarity
+from .agreement import SORTS, agreement, compare, matrices, pair_kernel, pair_similarity
 from .bootstrap import interval, mean_interval
 from .encoder import as_rows
-from .fidelity import fidelity
+from .fidelity import DEEP, fidelity
 from .metrics import neighbour_shares
 from .outside import outside
 from .reconstruction import reconstruction
@@ -38,7 +38,6 @@ Verdict = Literal["confirmed", "not confirmed", "reversed", "not measured", ""]
 Report = Callable[[str, float], None]  # what is being done, and the share that is done
 
 CELLS = 40  # a side of the map of kernel against similarity
-DEEP = 6  # depths beyond are one row
 QUICK = 240  # formulae of a set
 DECODED, DECODED_QUICK = 1000, 24  # formulae of a set that are reconstructed
 OF_THE_REQUESTS = ("cosine of a constant sign", "nodes of the formula")  # whatever the answers are
@@ -79,8 +78,7 @@ TABLE = (
     "relative",
     "relative_kernel",
 )  # rows of the paper's table
-SORTS = ("equivalent", "random", "lexically similar")  # its columns
-AGREEMENT = {  # pooling -> the table
+AGREEMENT = {  # pooling -> the table, whose columns are SORTS
     "cls": ((0.966, 0.182, 0.308), (0.997, 0.170, 0.225), (0.034, 0.072, 0.112),
             (0.137, 0.833, 0.770), (0.105, 0.830, 0.775)),
     "mean": ((0.954, 0.201, 0.332), (0.997, 0.163, 0.221), (0.044, 0.066, 0.143),

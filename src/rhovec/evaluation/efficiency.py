@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import statistics
@@ -25,13 +26,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RhovecError
 from ..kernel import Progress, StlKernel
 from ..models.model import load
+from ..pages import GREY
 from ..signals import BaseMeasure
+from .figures import Row, Sketch, legend
 from .sets import complete_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SIZES = (500, 1000, 2000, 4000)  # B of the paper's appendix
 SIGNALS = (500, 1000, 2000, 4000, 8000, 16000)  # N
@@ -276,3 +282,69 @@ class Watch:
             ram = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
         vram = self.cuda.max_memory_allocated() if self.cuda else 0
         return {"memory_mb": (ram + vram) / 1e6, "ram_mb": ram / 1e6, "vram_mb": vram / 1e6}
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def sketches(rows: Sequence[Row], paper: dict[tuple[int, int], dict[str, float]]) -> list[Sketch]:
+    """paper: its costs by (B, N)."""
+    return [
+        Sketch(
+            "efficiency", f"{what}-{quantity}",
+            f"{title}: kernel and encoder, signals and model loaded. Hollow: projected.",
+            lambda axes, what=what, quantity=quantity: _costs(  # type: ignore[misc]
+                axes, rows, paper, what, quantity
+            ),
+        )
+        for what, quantity, title in (
+            ("embed", "seconds", "Time to embed B formulae"),
+            ("pairs", "seconds", "Time to compare B formulae pairwise, embedding included"),
+            ("embed", "MB", "Peak memory to embed B formulae"),
+        )
+    ]  # fmt: skip
+
+
+def _costs(
+    axes: Axes,
+    rows: Sequence[Row],
+    paper: dict[tuple[int, int], dict[str, float]],
+    what: str,
+    quantity: str,
+) -> bool:
+    """Over N, for B = 2000 if there, which is the paper's own choice."""
+    name = "value" if quantity == "seconds" else "memory_mb"
+    rows = [r for r in rows if r.get("what") == what and r.get("state") == "loaded"]
+    sizes = {row["B"] for row in rows}
+    if not sizes:
+        return False
+    b = 2000 if 2000 in sizes else max(sizes)
+    rows = [row for row in rows if row["B"] == b]
+    for device in dict.fromkeys(row["device"] for row in rows):
+        here = [row for row in rows if row["device"] == device]
+        kernel = sorted((r["N"], r[name], r["projected"]) for r in here if r["side"] == "kernel")
+        counts, values, projected = zip(*kernel, strict=True)
+        level = next(row[name] for row in here if row["side"] == "encoder")
+        (line,) = axes.plot(counts, values, label=f"kernel, {device}")
+        axes.scatter(
+            counts, values, 16, ["none" if p else line.get_color() for p in projected],
+            edgecolors=line.get_color(),
+        )  # fmt: skip
+        axes.plot(counts, [level] * len(counts), "-s", markersize=3, label=f"encoder, {device}")
+    costs = {n: cost for (size, n), cost in paper.items() if size == b}
+    for side, style in (("kernel", "--"), ("loaded", ":")):
+        key = f"{what} {side}" + (" MB" if quantity == "MB" else "")
+        level_of = [cost[key] for cost in costs.values()]
+        label = f"paper's {'kernel' if side == 'kernel' else 'Transformer'}"
+        if costs:
+            axes.plot(list(costs), level_of, style, color=GREY, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="N, signals", ylabel=quantity)
+    low, high = (math.log10(end) for end in axes.get_ylim())
+    axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
+    axes.set_xticks(sorted({row["N"] for row in rows if row["side"] == "kernel"}))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{value:,.7g}")
+        axis.set_minor_formatter(lambda value, _: "")
+    axes.set_title(f"B = {b} formulae", fontsize=9)
+    legend(axes)
+    return True

@@ -13,19 +13,24 @@ may come out below the floor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula
 from ..kernel import StlKernel
+from ..pages import GREY
 from ..robustness import robustness, satisfaction
 from .agreement import Embed, unit_rows
 from .bootstrap import LEVEL, RESAMPLES
+from .figures import Row, Sketch
 from .sets import FormulaSet, complete_seeds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TARGETS = ("average robustness", "satisfaction probability")
 SIGNALS = 1000  # of each target
@@ -268,3 +273,32 @@ def _entry(value: np.ndarray, resampled: np.ndarray) -> dict[str, Any]:
     known = resampled[np.isfinite(resampled)]
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return {"value": float(value[0]), "low": float(low), "high": float(high)}
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def sketches(rows: Sequence[Row]) -> list[Sketch]:
+    """A figure a target."""
+    return [
+        Sketch(
+            "probing", f"probe-{target.split()[0]}",
+            f"A probe of two layers on vectors: {target} of test formulae.",
+            lambda axes, target=target: _predictions(axes, rows, target),  # type: ignore[misc]
+        )
+        for target in TARGETS
+    ]  # fmt: skip
+
+
+def _predictions(axes: Axes, rows: Sequence[Row], target: str) -> bool:
+    measure = f"{target}: r, vectors, two layers"
+    row = next((row for row in rows if row["measure"] == measure), None)
+    if row is None:
+        return False
+    truth, predicted = zip(*row["shown"], strict=True)
+    ends = min(truth), max(truth)
+    axes.plot(truth, predicted, ".", markersize=3, alpha=0.6)
+    axes.plot(ends, ends, color=GREY, linewidth=0.8)
+    axes.set_title(f"r = {row['value']:.4f} (paper {row['paper']})", fontsize=9)
+    axes.set(xlabel=f"{target}, exact", ylabel="predicted")
+    return True

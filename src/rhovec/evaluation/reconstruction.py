@@ -10,15 +10,20 @@ one true and one false by a wide margin, whatever was asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula
+from ..pages import GREY
 from ..robustness import robustness
 from ..signals import Measure
 from .bootstrap import LEVEL, RESAMPLES
+from .figures import Row, Sketch, legend, points_by_sort
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 BLOCK = 512  # formulae evaluated at once
 
@@ -101,3 +106,33 @@ def _median(values: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
         "n": n, "value": middle, "low": low, "high": high,
         "lower_quartile": lower, "upper_quartile": upper,
     }  # fmt: skip
+
+
+# -- the figure ------------------------------------------------------------------------------------
+
+
+def sketches(rows: Sequence[Row]) -> list[Sketch]:
+    caption = (
+        "Cosine of robustness: medians and quartiles over formulae. Dashed: the paper's median."
+    )
+    return [Sketch("reconstruction", "reconstruction", caption, lambda axes: _cosines(axes, rows))]
+
+
+def _cosines(axes: Axes, rows: Sequence[Row]) -> bool:
+    names = {
+        "cosine": "verified",
+        "cosine, decoder alone": "decoder alone",
+        "cosine of a constant sign": "constant sign",
+    }
+    chosen = [
+        row | {"low": row["lower_quartile"], "high": row["upper_quartile"]}
+        for row in rows
+        if row["claim"] == "reconstruction" and row["measure"] in names
+    ]
+    points_by_sort(axes, list(names), chosen)
+    for level in {row["paper"] for row in chosen if row["paper"]}:
+        axes.axhline(level, color=GREY, linestyle="--", linewidth=1)
+    axes.set_xticks(range(len(names)), list(names.values()))
+    axes.set_ylabel("cosine")
+    legend(axes)
+    return bool(chosen)

@@ -8,24 +8,18 @@ file: figures are inline SVG whose ink is the page's text colour, which is how t
 
 from __future__ import annotations
 
-import io
 import json
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import RhovecError
 from ..files import write_file
-from ..pages import BLUE, COLOURS, GREY, ORANGE, Cell, captioned, document, table
-from .claims import AGREEMENT, CLAIMS, DEEP, SORTS, Row, judge, number_of, overall, paper_costs
-from .probing import TARGETS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from ..pages import Cell, captioned, document, table
+from . import agreement, comparison, efficiency, fidelity, probing, reconstruction
+from .claims import AGREEMENT, CLAIMS, Row, judge, number_of, overall, paper_costs
+from .figures import Drawn, drawn
 
 ROWS = "evaluation.json"
 KEY = ("claim", "measure", "set", "points", "model", "device", "quick")
@@ -394,275 +388,24 @@ def _verdict_cell(verdict: str) -> Cell:
 # -- figures ---------------------------------------------------------------------------------------
 
 
-class Drawn(NamedTuple):
-    """A figure under a claim, as a PNG file and as an SVG element."""
-
-    name: str
-    claim: str
-    caption: str
-    png: bytes
-    svg: str
-
-
 def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
     """Every figure that the rows and the log have numbers for; none without matplotlib."""
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError:
-        return
-    own = [row for row in rows if "comparison" not in row]
-    measured = (line.main for line in lines(own) if line.field == "value")
-    shown = [row for row in measured if row["value"] is not None]
+    made = lines(row for row in rows if row["claim"] == "comparison")
+    trainings = [line.main for line in made if line.field == "value"]
+    own = lines(row for row in rows if "comparison" not in row)
+    shown = [
+        line.main | {"paper": _paper(line)}
+        for line in own
+        if line.field == "value" and line.main["value"] is not None
+    ]
     shown += [row for row in rows if "counts" in row]
-    sketches: list[tuple[str, str, str, Callable[[Axes], bool]]] = [
-        (
-            f"curve-{name}", "fidelity", f"Training of the encoder: {name}. {note}",
-            lambda axes, name=name: _curve(axes, log, name),  # type: ignore[misc]
-        )
-        for name, note in (
-            ("loss", "The paper gives no figure."),
-            ("alignment", "Dashed: the paper's 0.9."),
-            ("uniformity", "Dashed: the paper's −3.0 (training) and −2.4 (validation)."),
-        )
-    ]  # fmt: skip
-    sketches += [
-        ("map", "fidelity", "Pairs of formulae by exact kernel and by inner product.",
-         lambda axes: _map(axes, shown)),
-        ("depth", "fidelity", "Mean absolute error by depth of the formula, 95 % intervals.",
-         lambda axes: _depth(axes, shown)),
-        ("agreement", "agreement", "Mean absolute error by sort of pair, 95 % intervals.",
-         lambda axes: _agreement(axes, shown)),
-        *(
-            (f"{what}-{quantity}", "efficiency",
-             f"{title}: kernel and encoder, signals and model loaded. Hollow: projected.",
-             lambda axes, what=what, quantity=quantity: _costs(axes, shown, what, quantity))
-            for what, quantity, title in (
-                ("embed", "seconds", "Time to embed B formulae"),
-                ("pairs", "seconds", "Time to compare B formulae pairwise, embedding included"),
-                ("embed", "MB", "Peak memory to embed B formulae"),
-            )
-        ),
-        *(
-            (f"probe-{target.split()[0]}", "probing",
-             f"A probe of two layers on vectors: {target} of test formulae.",
-             lambda axes, target=target: _probe(axes, shown, target))
-            for target in TARGETS
-        ),
-        ("reconstruction", "reconstruction",
-         "Cosine of robustness: medians and quartiles over formulae. Dashed: the paper's median.",
-         lambda axes: _reconstruction(axes, shown)),
-        ("comparison", "comparison",
-         "Mean absolute error of each training, 95 % intervals. Hollow: on equivalent pairs.",
-         lambda axes: _comparison(axes, rows)),
-    ]  # fmt: skip
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rhovec", "font.size": 9}):
-        for name, claim, caption, sketch in sketches:
-            figure = Figure(figsize=(4.4, 3.3), layout="constrained")
-            axes = figure.subplots()
-            axes.set_prop_cycle(color=COLOURS)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.3)
-            if sketch(axes):
-                yield Drawn(name, claim, caption, _png(figure), _svg(figure, name, caption))
+    yield from drawn([
+        *fidelity.sketches(shown, log), *agreement.sketches(shown),
+        *efficiency.sketches(shown, paper_costs()), *probing.sketches(shown),
+        *reconstruction.sketches(shown), *comparison.sketches(trainings),
+    ])  # fmt: skip
 
 
-def _png(figure: Figure) -> bytes:
-    stream = io.BytesIO()
-    figure.savefig(stream, format="png", dpi=150)
-    return stream.getvalue()
-
-
-def _svg(figure: Figure, name: str, caption: str) -> str:
-    """The figure as an element whose black is the text's colour, and whose ids are its own."""
-    stream = io.BytesIO()
-    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    text = stream.getvalue().decode()
-    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
-    text = re.sub(r"#000000|(?<=fill: )black|(?<=stroke: )black", "currentColor", text)
-    text = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", text)
-    text = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", text)
-    return text.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1).strip()
-
-
-def _curve(axes: Axes, log: Sequence[Row], name: str) -> bool:
-    for part, label, colour in (("", "training", BLUE), ("valid_", "validation", ORANGE)):
-        chosen = [line for line in log if line.get(part + name) is not None]
-        steps, values = [line["step"] for line in chosen], [line[part + name] for line in chosen]
-        axes.plot(steps, values, color=colour, label=label)
-    levels = {"alignment": ((0.9, GREY),), "uniformity": ((-3.0, BLUE), (-2.4, ORANGE))}
-    for level, colour in levels.get(name, ()):
-        axes.axhline(level, color=colour, linestyle="--", linewidth=1)
-    if name == "loss":
-        axes.set_yscale("log")
-    axes.set(xlabel="step", ylabel=name)
-    _legend(axes)
-    return bool(log)
-
-
-def _map(axes: Axes, shown: Sequence[Row]) -> bool:
-    import numpy as np
-
-    row = next((row for row in shown if "counts" in row), None)
-    if row is None:
-        return False
-    counts = np.array(row["counts"], float)
-    counts[counts == 0] = np.nan
-    picture = axes.imshow(
-        np.log10(counts).T, origin="lower", extent=(-0.1, 1, -0.1, 1), cmap="viridis"
-    )
-    axes.plot([-0.1, 1], [-0.1, 1], color=GREY, linewidth=0.8)
-    axes.set(xlabel="kernel", ylabel="inner product")
-    axes.set_title(_short(row["set"]), fontsize=9)
-    colours = axes.figure.colorbar(picture, ax=axes, shrink=0.8)
-    colours.set_label("log10 of pairs")
-    return True
-
-
-def _depth(axes: Axes, shown: Sequence[Row]) -> bool:
-    prefix = "mean absolute error, depth "
-    chosen = [row for row in shown if row["measure"].startswith(prefix)]
-    for where in dict.fromkeys(row["set"] for row in chosen):
-        here = [row for row in chosen if row["set"] == where]
-        depths = [row["measure"].removeprefix(prefix) for row in here]
-        places = [DEEP + 1 if depth.startswith(">") else int(depth) for depth in depths]
-        _points(axes, places, here, label=_short(where))
-    axes.set(xlabel=f"depth ({DEEP + 1}: more than {DEEP})", ylabel="mean absolute error")
-    axes.set_ylim(bottom=0)
-    _legend(axes)
-    return bool(chosen)
-
-
-def _agreement(axes: Axes, shown: Sequence[Row]) -> bool:
-    chosen = [row for row in shown if row["claim"] == "agreement" and row["measure"] in SORTS]
-    sets = list(dict.fromkeys(row["set"] for row in chosen))
-    for i, where in enumerate(sets):
-        here = [row for row in chosen if row["set"] == where]
-        places = [SORTS.index(row["measure"]) + (i - len(sets) / 2) * 0.12 for row in here]
-        _points(axes, places, here, label=_short(where), linestyle="")
-    numbers = [number_of(row) for row in chosen[: len(SORTS)]]
-    values = [number.paper for number in numbers if number and number.paper]
-    places = [SORTS.index(row["measure"]) + 0.25 for row in chosen[: len(values)]]
-    axes.plot(places, values, "D", color=GREY, label="paper")
-    axes.set_yscale("log")
-    axes.set_xticks(range(len(SORTS)), ["equivalent", "random", "lexically similar"])
-    axes.set(ylabel="mean absolute error", xlim=(-0.5, len(SORTS) - 0.5))
-    _legend(axes)
-    return bool(chosen)
-
-
-def _costs(axes: Axes, shown: Sequence[Row], what: str, quantity: str) -> bool:
-    """Over N, for B = 2000 if there, which is the paper's own choice."""
-    name = "value" if quantity == "seconds" else "memory_mb"
-    rows = [r for r in shown if r.get("what") == what and r.get("state") == "loaded"]
-    sizes = {row["B"] for row in rows}
-    if not sizes:
-        return False
-    b = 2000 if 2000 in sizes else max(sizes)
-    rows = [row for row in rows if row["B"] == b]
-    for device in dict.fromkeys(row["device"] for row in rows):
-        here = [row for row in rows if row["device"] == device]
-        kernel = sorted((r["N"], r[name], r["projected"]) for r in here if r["side"] == "kernel")
-        counts, values, projected = zip(*kernel, strict=True)
-        level = next(row[name] for row in here if row["side"] == "encoder")
-        (line,) = axes.plot(counts, values, label=f"kernel, {device}")
-        axes.scatter(
-            counts, values, 16, ["none" if p else line.get_color() for p in projected],
-            edgecolors=line.get_color(),
-        )  # fmt: skip
-        axes.plot(counts, [level] * len(counts), "-s", markersize=3, label=f"encoder, {device}")
-    costs = {n: cost for (size, n), cost in paper_costs().items() if size == b}
-    for side, style in (("kernel", "--"), ("loaded", ":")):
-        key = f"{what} {side}" + (" MB" if quantity == "MB" else "")
-        level_of = [cost[key] for cost in costs.values()]
-        label = f"paper's {'kernel' if side == 'kernel' else 'Transformer'}"
-        if costs:
-            axes.plot(list(costs), level_of, style, color=GREY, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="N, signals", ylabel=quantity)
-    low, high = (math.log10(end) for end in axes.get_ylim())
-    axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
-    axes.set_xticks(sorted({row["N"] for row in rows if row["side"] == "kernel"}))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:,.7g}")
-        axis.set_minor_formatter(lambda value, _: "")
-    axes.set_title(f"B = {b} formulae", fontsize=9)
-    _legend(axes)
-    return True
-
-
-def _probe(axes: Axes, shown: Sequence[Row], target: str) -> bool:
-    measure = f"{target}: r, vectors, two layers"
-    row = next((row for row in shown if row["measure"] == measure), None)
-    if row is None:
-        return False
-    truth, predicted = zip(*row["shown"], strict=True)
-    ends = min(truth), max(truth)
-    axes.plot(truth, predicted, ".", markersize=3, alpha=0.6)
-    axes.plot(ends, ends, color=GREY, linewidth=0.8)
-    number = number_of(row)
-    paper = f" (paper {number.paper})" if number else ""
-    axes.set_title(f"r = {row['value']:.4f}{paper}", fontsize=9)
-    axes.set(xlabel=f"{target}, exact", ylabel="predicted")
-    return True
-
-
-def _reconstruction(axes: Axes, shown: Sequence[Row]) -> bool:
-    names = ("cosine", "cosine, decoder alone", "cosine of a constant sign")
-    chosen = [row for row in shown if row["claim"] == "reconstruction" and row["measure"] in names]
-    sets = list(dict.fromkeys(row["set"] for row in chosen))
-    for i, where in enumerate(sets):
-        here = [row for row in chosen if row["set"] == where]
-        places = [names.index(row["measure"]) + (i - len(sets) / 2) * 0.12 for row in here]
-        spans = [
-            row | {"low": row["lower_quartile"], "high": row["upper_quartile"]} for row in here
-        ]
-        _points(axes, places, spans, label=_short(where), linestyle="")
-    axes.axhline(0.8688, color=GREY, linestyle="--", linewidth=1)
-    axes.set_xticks(range(len(names)), ["verified", "decoder alone", "constant sign"])
-    axes.set(ylabel="cosine", xlim=(-0.5, len(names) - 0.5))
-    _legend(axes)
-    return bool(chosen)
-
-
-def _comparison(axes: Axes, rows: Sequence[Row]) -> bool:
-    """On the first set, the smallest error on top; another number of points is another kernel."""
-    made = [line.main for line in lines(row for row in rows if row["claim"] == "comparison")]
-    best_last = [row for row in made[::-1] if row["set"] == made[0]["set"]]
-    chosen = list({row["measure"]: row for row in best_last}.values())
-    for points in sorted({row["points"] for row in chosen}):
-        here = [(i, row) for i, row in enumerate(chosen) if row["points"] == points]
-        places, runs_here = zip(*here, strict=True)
-        values = [row["value"] for row in runs_here]
-        low, high = ([row[end] for row in runs_here] for end in ("low", "high"))
-        (dots,) = axes.plot(values, places, "o", markersize=4, label=f"signals of {points} points")
-        axes.hlines(places, low, high, color=dots.get_color())
-        equivalent = [row["equivalent"] for row in runs_here]
-        axes.plot(equivalent, places, "o", markersize=4, mfc="none", color=dots.get_color())
-    axes.set_yticks(range(len(chosen)), [row["measure"] for row in chosen], fontsize=7)
-    axes.set(xscale="log", xlabel="mean absolute error")
-    if chosen:
-        axes.set_title(_short(chosen[0]["set"]), fontsize=9)
-    _legend(axes)
-    return bool(chosen)
-
-
-def _legend(axes: Axes) -> None:
-    """Above the axes, where no line is."""
-    if axes.get_legend_handles_labels()[0]:
-        axes.figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
-
-
-def _points(axes: Axes, places: Sequence[float], rows: Sequence[Row], **style: Any) -> None:
-    """Values with their intervals; a bootstrap interval of a few formulae may leave the value out."""
-    values = [row["value"] for row in rows]
-    below = [max(0.0, row["value"] - row.get("low", row["value"])) for row in rows]
-    above = [max(0.0, row.get("high", row["value"]) - row["value"]) for row in rows]
-    axes.errorbar(places, values, (below, above), marker="o", markersize=4, capsize=2, **style)
-
-
-def _short(where: str, size: int = 40) -> str:
-    """A set's name in a legend: without its seed and its size."""
-    name = re.sub(r", seed \d+| \(.*?\)", "", where)
-    return name if len(name) <= size else f"{name[: size - 1]}…"
+def _paper(line: Line) -> float | None:
+    number = number_of(line.main, line.field)
+    return None if number is None else number.paper
