@@ -23,7 +23,7 @@ from rhovec.formula.programs import Programs
 
 torch = pytest.importorskip("torch")
 from rhovec.models.encoder import pack  # noqa: E402
-from rhovec.training import distill, records  # noqa: E402
+from rhovec.training import device, distill, records  # noqa: E402
 from rhovec.training.distill import Config, directions, kernel_of, pair_loss, train  # noqa: E402
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
 from rhovec.training.publish import publish  # noqa: E402
@@ -359,7 +359,7 @@ def test_a_stack_of_matrices_is_updated_like_single_ones() -> None:
 def test_a_recorded_step_is_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(TINY, steps=20, validate=20, device="cuda")
     train(config, tmp_path / "recorded")
-    monkeypatch.setattr(distill.Recorded, "WARM_UP", 10**9)
+    monkeypatch.setattr(device.Recorded, "WARM_UP", 10**9)
     train(config, tmp_path / "plain")
     one, other = (
         [line["loss"] for line in records.read_log(tmp_path / name)]

@@ -27,7 +27,7 @@ from rhovec.models import store  # noqa: E402
 from rhovec.models.decoder import Decoder  # noqa: E402
 from rhovec.models.generate import Generator  # noqa: E402
 from rhovec.tokens.prefix import PAD, prefix_tokens  # noqa: E402
-from rhovec.training import distill, invert, records  # noqa: E402
+from rhovec.training import device, invert, records  # noqa: E402
 from rhovec.training.invert import Config, train  # noqa: E402
 
 
@@ -310,7 +310,7 @@ def test_a_recorded_step_is_the_step(
 ) -> None:
     config = replace(tiny, steps=20, validate=20, device="cuda")
     train(config, tmp_path / "recorded")
-    monkeypatch.setattr(distill.Recorded, "WARM_UP", 10**9)
+    monkeypatch.setattr(device.Recorded, "WARM_UP", 10**9)
     train(config, tmp_path / "plain")
     one, other = (
         [line["loss"] for line in records.read_log(tmp_path / name)]

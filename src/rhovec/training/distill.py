@@ -16,12 +16,11 @@ its share of the batch, vectors and robustness are gathered, and the pair matrix
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from itertools import chain, islice
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, fields, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +34,6 @@ from ..corpus.families import Recipe, draw_families, find_families
 from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
 from ..evaluation.metrics import alignment, mean_error, uniformity
-from ..files import write_file
 from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
 from ..models import store
@@ -44,15 +42,9 @@ from ..models.encoder import Encoder, Landmarks, Packed, pack
 from ..models.model import DEFAULT
 from ..robustness import cpu, lowering
 from ..signals import BaseMeasure
-from .optimisers import Muon
-from .records import (
-    draw_curves,
-    environment,
-    load_checkpoint,
-    read_log,
-    save_checkpoint,
-    write_json,
-)  # fmt: skip
+from .device import Recorded, ahead, to_device
+from .optimisers import make_optimisers, schedule
+from .records import draw_curves, open_record, resume, save_checkpoint, tensors_of
 
 # More equivalents than the corpus has: a family then has several formulae of one meaning.
 SHARES = (0.05, 0.30, 0.35, 0.30)
@@ -220,10 +212,6 @@ def rows_needed(config: Config, world: int) -> int:
             tokens = pack(programs.part(first, first + share), encoder_config(config))
             most = max(most, len(tokens.owner))
     return -(-int(1.03 * most + 1) // 8) * 8
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.to(device, non_blocking=True)
 
 
 def pinned(work: Work) -> Work:
@@ -403,9 +391,10 @@ def train(
     taught = (ahead if alone else map)(lambda batch: teach(*batch), batches)
 
     for step in range(first, config.steps):
+        share = schedule(step, config.warmup, config.steps)
         for optimiser, lr in optimisers:
             for group in optimiser.param_groups:
-                group["lr"].fill_(lr * schedule(step, config))
+                group["lr"].fill_(lr * share)
         for _ in range(config.accumulate):
             work, tokens, target, family = next(taught)
             loss, rows = (recorded or differentiate)(tokens, target, family)
@@ -435,65 +424,8 @@ def train(
             save_checkpoint(folder, done, tensors_of(encoder, averaged, optimisers), state)
     work_stream.close()
     if valid is not None:
-        draw_curves(folder)
+        draw_curves(folder, ("loss", "alignment", "uniformity", "error"))
     return finished(averaged, config, config.bank)
-
-
-def ahead(
-    make: Callable[[Any], tuple[Any, ...]], items: Iterable[Any]
-) -> Iterator[tuple[Any, ...]]:
-    """map(make, items), but the GPU makes each result while it still works on the one before."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    waiting = []
-    for item in chain(items, [None]):
-        if item is not None:
-            with torch.cuda.stream(side):
-                made = make(item)
-            waiting.append((made, side.record_event()))
-        if len(waiting) == 2 or (item is None and waiting):
-            made, event = waiting.pop(0)
-            here = torch.cuda.current_stream()
-            here.wait_event(event)
-            for tensor in chain.from_iterable(x if isinstance(x, Packed) else [x] for x in made):
-                if isinstance(tensor, Tensor):
-                    tensor.record_stream(here)  # not to be reused before work here is done
-            yield made
-
-
-class Recorded:
-    """A step as one launch: the first calls run as they are, then the work is recorded and replayed.
-
-    Inputs are copied to where the recording read them; outputs are overwritten by the next call.
-    """
-
-    WARM_UP = 4
-
-    def __init__(self, step: Callable[[Packed, Tensor, Tensor], tuple[Tensor, Tensor]]):
-        self.step = step
-        self.calls = 0
-        self.graph = torch.cuda.CUDAGraph()
-        self.inputs: list[Tensor] = []
-        self.outputs: tuple[Tensor, Tensor]
-
-    def __call__(self, tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
-        self.calls += 1
-        if self.calls <= self.WARM_UP:
-            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
-                found = self.step(tokens, target, family)
-            torch.cuda.synchronize()
-            return found
-        given = [t for t in (*tokens, target, family) if t is not None]
-        if not self.inputs:
-            kept = tokens.map(torch.clone), target.clone(), family.clone()
-            self.inputs = [t for t in (*kept[0], *kept[1:]) if t is not None]
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-                self.outputs = self.step(*kept)
-        for place, tensor in zip(self.inputs, given, strict=True):
-            place.copy_(tensor)
-        self.graph.replay()
-        return self.outputs
 
 
 class Validation:
@@ -531,106 +463,11 @@ def metrics(target: Tensor, similarity: Tensor) -> dict[str, float]:
     }  # fmt: skip
 
 
-def schedule(step: int, config: Config) -> float:
-    """Linear warm-up, then a cosine to one per cent."""
-    if step < config.warmup:
-        return (step + 1) / config.warmup
-    done = (step - config.warmup) / max(1, config.steps - config.warmup)
-    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def make_optimisers(encoder: Encoder, config: Config) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Each with the learning rate that the schedule scales: layers, and all else."""
-    matrices = [p for p in encoder.blocks.parameters() if p.ndim >= 2]
-    known = {id(p) for p in matrices}
-    others = [p for p in encoder.parameters() if p.requires_grad and id(p) not in known]
-    on_gpu = config.device.startswith("cuda")
-
-    def rate(lr: float) -> Tensor:
-        return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
-
-    def adamw(parameters: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            parameters,
-            rate(lr),
-            betas=(0.9, 0.98),
-            weight_decay=0.01,
-            fused=True,
-            capturable=on_gpu,
-        )
-
-    if config.optimiser == "muon":
-        first: torch.optim.Optimizer = Muon(matrices, rate(config.lr))
-    elif config.optimiser == "adamw":
-        first = adamw(matrices, config.lr)
-    else:
-        raise RhovecError(f"optimiser must be muon or adamw, not {config.optimiser!r}")
-    return [(first, config.lr), (adamw(others, config.adam_lr), config.adam_lr)]
-
-
 def encoder_config(config: Config) -> EncoderConfig:
     return EncoderConfig(**{f.name: getattr(config, f.name) for f in fields(EncoderConfig)})
 
 
-# -- checkpoints -----------------------------------------------------------------------------------
-
-
-def tensors_of(
-    encoder: Encoder, averaged: list[Tensor], optimisers: list[tuple[torch.optim.Optimizer, float]]
-) -> dict[str, Tensor]:
-    names = [name for name, _ in encoder.named_parameters()]
-    out: dict[str, Tensor] = {f"weights.{name}": p for name, p in encoder.named_parameters()}
-    out |= {f"averaged.{name}": p for name, p in zip(names, averaged, strict=True)}
-    for i, (optimiser, _) in enumerate(optimisers):
-        for number, state in optimiser.state_dict()["state"].items():
-            out |= {f"optimiser.{i}.{number}.{key}": value for key, value in state.items()}
-    return out
-
-
-def open_record(folder: Path, config: Config) -> None:
-    """Begin the folder's record, or see that it is of this run and cut its log at the checkpoint."""
-    there = folder / "config.json"
-    asked = asdict(config)
-    if not there.exists():
-        write_json(there, asked)
-        write_json(folder / "environment.json", environment(config.device))
-    before = json.loads(there.read_text())
-    for name in asked:
-        if name not in ("device", "workers") and before.get(name) != asked[name]:
-            raise RhovecError(
-                f"{folder} holds a run with {name} {before.get(name)}, not {asked[name]}; "
-                "choose another folder, or the same configuration to go on with it"
-            )
-    found = load_checkpoint(folder)
-    kept = [line for line in read_log(folder) if found and line["step"] <= found[0]]
-    text = "".join(json.dumps(line) + "\n" for line in kept)
-    write_file(folder / "log.jsonl", text.encode())
-
-
-def resume(
-    folder: Path,
-    encoder: Encoder,
-    averaged: list[Tensor],
-    optimisers: list[tuple[torch.optim.Optimizer, float]],
-) -> tuple[int, tuple[int, ...] | None, float]:
-    """Take up the folder's checkpoint, if any: (step, where recipes go on, seconds spent)."""
-    found = load_checkpoint(folder)
-    if found is None:
-        return 0, None, 0.0
-    step, tensors, facts = found
-    with torch.no_grad():
-        for (name, p), average in zip(encoder.named_parameters(), averaged, strict=True):
-            p.copy_(tensors[f"weights.{name}"])
-            average.copy_(tensors[f"averaged.{name}"])
-    for i, (optimiser, _) in enumerate(optimisers):
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            if name.startswith(f"optimiser.{i}."):
-                number, key = name.split(".")[2:]
-                state.setdefault(int(number), {})[key] = value
-        groups = optimiser.state_dict()["param_groups"]
-        optimiser.load_state_dict({"state": state, "param_groups": groups})
-    return step, tuple(facts["next"]), facts["seconds"]
+# -- weights ---------------------------------------------------------------------------------------
 
 
 def with_points(

@@ -38,7 +38,7 @@ from ..corpus.families import (
     find_families,
 )
 from ..corpus.stream import prepared
-from ..errors import FormulaError, MissingDependencyError, RhovecError
+from ..errors import FormulaError, RhovecError
 from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..models import store
@@ -51,20 +51,17 @@ from ..robustness import lowering
 from ..signals import BaseMeasure
 from ..tokens import prefix, text
 from ..tokens.tree import first_fit, plain_or_compiled
-from .distill import (
-    BANDS,
-    Recorded,
-    begin_with,
-    directions,
-    embed,
-    make_optimisers,
+from .device import Recorded, to_device
+from .distill import BANDS, begin_with, directions, embed
+from .optimisers import make_optimisers, schedule
+from .records import (
+    draw_curves,
+    environment,
     open_record,
     resume,
-    schedule,
+    save_checkpoint,
     tensors_of,
-    to_device,
 )
-from .records import environment, read_log, save_checkpoint
 
 IGNORED = -100  # a label that is none
 ANCHOR_SEED = 20_000  # of the anchors and of the signals that they are compared on
@@ -439,9 +436,9 @@ def train(
         begin_with(decoder, decoder.config, *stored)
     weights: list[Tensor] = list(decoder.parameters())
     averaged = [p.detach().clone() for p in weights]
-    optimisers = make_optimisers(decoder, config)  # type: ignore[arg-type]
-    open_record(folder, config)  # type: ignore[arg-type]
-    first, start, spent = resume(folder, decoder, averaged, optimisers)  # type: ignore[arg-type]
+    optimisers = make_optimisers(decoder, config)
+    open_record(folder, config)
+    first, start, spent = resume(folder, decoder, averaged, optimisers)
     valid = Validation(config, source)
     generator = torch.Generator(device)
     began = time.perf_counter() - spent
@@ -465,9 +462,10 @@ def train(
 
     run_step = Recorded(step_of) if device.type == "cuda" else step_of
     for step in range(first, config.steps):
+        share = schedule(step, config.warmup, config.steps)
         for optimiser, lr in optimisers:
             for group in optimiser.param_groups:
-                group["lr"].fill_(lr * schedule(step, config))  # type: ignore[arg-type]
+                group["lr"].fill_(lr * share)
         work = next(work_stream)
         generator.manual_seed((config.seed << 40) + step)
         vectors = disturbed(source(work.asked), config.noise, generator)
@@ -492,10 +490,10 @@ def train(
                 report({**line, "seconds_left": (config.steps - done) / rate})
         if save:
             state = {"next": work.next, "seconds": time.perf_counter() - began}
-            tensors = tensors_of(decoder, averaged, optimisers)  # type: ignore[arg-type]
+            tensors = tensors_of(decoder, averaged, optimisers)
             save_checkpoint(folder, done, tensors, state)
     work_stream.close()
-    draw_curves(folder)
+    draw_curves(folder, ("loss", "accuracy", "exact", "cosine"))
     return decoder_with(averaged, config)
 
 
@@ -616,29 +614,6 @@ def publish(folder: Path, config: Config, decoder: Decoder, shown: int = 1024) -
     }
     store.save_decoder(folder / "model", decoder.config.to_dict(), tensors, facts)
     return figures
-
-
-def draw_curves(folder: Path) -> None:
-    """curves.png: loss, accuracy and what greedy decoding gives, over the steps."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            'curves need matplotlib: pip install "rhovec[plots]"'
-        ) from None
-    lines = read_log(folder)
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    names = ("loss", "accuracy", "exact", "cosine")
-    for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
-        for part, label in (("", "training batch"), ("valid_", "validation")):
-            chosen = [line for line in lines if part + name in line]
-            if chosen:
-                steps = [line["step"] for line in chosen]
-                axes.plot(steps, [line[part + name] for line in chosen], label=label)
-        axes.set(xlabel="step", ylabel=name)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(folder / "curves.png", dpi=110)
 
 
 def with_overrides(preset: str, **overrides: Any) -> Config:

@@ -1,15 +1,22 @@
-"""Muon for the matrices of the layers: momentum, then the nearest orthogonal matrix as the update.
+"""Optimisers of both trainings, and how their rates rise and fall.
 
+Muon is for the matrices of the layers: momentum, then the nearest orthogonal matrix as the update.
 Matrices of one shape are orthogonalised together, so that a step is a few batched products.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..errors import RhovecError
+from ..models.decoder import Decoder
+from ..models.encoder import Encoder
 
 
 class Muon(torch.optim.Optimizer):
@@ -59,3 +66,42 @@ def orthogonal(matrices: Tensor) -> Tensor:
         b = torch.baddbmm(a, a, a, beta=-4.7750, alpha=2.0315)
         x = torch.baddbmm(x, b, x, beta=3.4445)
     return x.mT if tall else x
+
+
+def schedule(step: int, warmup: int, steps: int) -> float:
+    """The share of a rate: linear warm-up, then a cosine to one per cent."""
+    if step < warmup:
+        return (step + 1) / warmup
+    done = (step - warmup) / max(1, steps - warmup)
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def make_optimisers(
+    student: Encoder | Decoder, config: Any
+) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Each with the learning rate that the schedule scales: layers, and all else."""
+    matrices = [p for p in student.blocks.parameters() if p.ndim >= 2]
+    known = {id(p) for p in matrices}
+    others = [p for p in student.parameters() if p.requires_grad and id(p) not in known]
+    on_gpu = config.device.startswith("cuda")
+
+    def rate(lr: float) -> Tensor:
+        return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
+
+    def adamw(parameters: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            parameters,
+            rate(lr),
+            betas=(0.9, 0.98),
+            weight_decay=0.01,
+            fused=True,
+            capturable=on_gpu,
+        )
+
+    if config.optimiser == "muon":
+        first: torch.optim.Optimizer = Muon(matrices, rate(config.lr))
+    elif config.optimiser == "adamw":
+        first = adamw(matrices, config.lr)
+    else:
+        raise RhovecError(f"optimiser must be muon or adamw, not {config.optimiser!r}")
+    return [(first, config.lr), (adamw(others, config.adam_lr), config.adam_lr)]

@@ -19,15 +19,17 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
 
 from ..errors import MissingDependencyError, RhovecError
 from ..files import write_file
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 POINTER = "checkpoint.json"
 
@@ -76,7 +78,6 @@ def load_checkpoint(folder: Path) -> tuple[int, dict[str, Tensor], Any] | None:
 def environment(device: str) -> dict[str, Any]:
     """Where a run takes place."""
     import numpy
-    import torch
 
     from .. import __version__
 
@@ -100,8 +101,66 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def draw_curves(folder: Path) -> None:
-    """curves.png: every quantity of the log over the steps, training and validation."""
+def tensors_of(
+    student: Module, averaged: list[Tensor], optimisers: list[tuple[torch.optim.Optimizer, float]]
+) -> dict[str, Tensor]:
+    names = [name for name, _ in student.named_parameters()]
+    out: dict[str, Tensor] = {f"weights.{name}": p for name, p in student.named_parameters()}
+    out |= {f"averaged.{name}": p for name, p in zip(names, averaged, strict=True)}
+    for i, (optimiser, _) in enumerate(optimisers):
+        for number, state in optimiser.state_dict()["state"].items():
+            out |= {f"optimiser.{i}.{number}.{key}": value for key, value in state.items()}
+    return out
+
+
+def open_record(folder: Path, config: Any) -> None:
+    """Begin the folder's record, or see that it is of this run and cut its log at the checkpoint."""
+    there = folder / "config.json"
+    asked = asdict(config)
+    if not there.exists():
+        write_json(there, asked)
+        write_json(folder / "environment.json", environment(config.device))
+    before = json.loads(there.read_text())
+    for name in asked:
+        if name not in ("device", "workers") and before.get(name) != asked[name]:
+            raise RhovecError(
+                f"{folder} holds a run with {name} {before.get(name)}, not {asked[name]}; "
+                "choose another folder, or the same configuration to go on with it"
+            )
+    found = load_checkpoint(folder)
+    kept = [line for line in read_log(folder) if found and line["step"] <= found[0]]
+    text = "".join(json.dumps(line) + "\n" for line in kept)
+    write_file(folder / "log.jsonl", text.encode())
+
+
+def resume(
+    folder: Path,
+    student: Module,
+    averaged: list[Tensor],
+    optimisers: list[tuple[torch.optim.Optimizer, float]],
+) -> tuple[int, tuple[int, ...] | None, float]:
+    """Take up the folder's checkpoint, if any: (step, where recipes go on, seconds spent)."""
+    found = load_checkpoint(folder)
+    if found is None:
+        return 0, None, 0.0
+    step, tensors, facts = found
+    with torch.no_grad():
+        for (name, p), average in zip(student.named_parameters(), averaged, strict=True):
+            p.copy_(tensors[f"weights.{name}"])
+            average.copy_(tensors[f"averaged.{name}"])
+    for i, (optimiser, _) in enumerate(optimisers):
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in tensors.items():
+            if name.startswith(f"optimiser.{i}."):
+                number, key = name.split(".")[2:]
+                state.setdefault(int(number), {})[key] = value
+        groups = optimiser.state_dict()["param_groups"]
+        optimiser.load_state_dict({"state": state, "param_groups": groups})
+    return step, tuple(facts["next"]), facts["seconds"]
+
+
+def draw_curves(folder: Path, names: Sequence[str]) -> None:
+    """curves.png: four quantities of the log over the steps, training and validation."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -110,21 +169,18 @@ def draw_curves(folder: Path) -> None:
         ) from None
 
     lines = read_log(folder)
-    names = ("loss", "alignment", "uniformity", "error")
     figure = Figure(figsize=(11, 7), layout="constrained")
     for axes, name in zip(figure.subplots(2, 2).flat, names, strict=True):
-        for part, label, style in (("", "training batch", "-"), ("valid_", "validation", ".-")):
-            chosen = [line for line in lines if part + name in line]
+        for part, label, style in (
+            ("", "training batch", "-"),
+            ("valid_", "validation", ".-"),
+            ("valid_kernel_", "the kernel's own", ".:"),
+        ):
+            chosen = {line["step"]: line[part + name] for line in lines if part + name in line}
+            values = [1 - v if name == "alignment" else v for v in chosen.values()]
             if chosen:
-                values = [line[part + name] for line in chosen]
-                if name == "alignment":
-                    values = [1 - value for value in values]
-                axes.plot([line["step"] for line in chosen], values, style, label=label)
-        if name == "uniformity":
-            chosen = [line for line in lines if "valid_kernel_uniformity" in line]
-            levels = [line["valid_kernel_uniformity"] for line in chosen]
-            axes.plot([line["step"] for line in chosen], levels, ".:", label="the kernel's own")
-        else:
+                axes.plot(list(chosen), values, style, label=label)
+        if name in ("loss", "alignment", "error"):
             axes.set_yscale("log")
         axes.set(xlabel="step", ylabel="1 − alignment" if name == "alignment" else name)
         axes.grid(alpha=0.3)
