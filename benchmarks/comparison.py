@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import torch
 
 from rhovec.cli.evaluate import SIGNALS, SIGNALS_SEED, machine
-from rhovec.evaluation.claims import Row, run
+from rhovec.evaluation.claims import run
+from rhovec.evaluation.figures import Row
 from rhovec.evaluation.report import interval_text, plain
 from rhovec.evaluation.sets import FormulaSet, headline, held_out, read_formulae
 from rhovec.files import write_file

@@ -356,6 +356,7 @@ def test_a_stack_of_matrices_is_updated_like_single_ones() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.")  # its compiler warns of itself
 def test_a_recorded_step_is_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(TINY, steps=20, validate=20, device="cuda")
     train(config, tmp_path / "recorded")

@@ -305,6 +305,7 @@ def test_what_has_no_vector_is_no_answer(tiny: Config, monkeypatch: pytest.Monke
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings(r"ignore::UserWarning:torch\.")  # its compiler warns of itself
 def test_a_recorded_step_is_the_step(
     tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isfinite
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -28,12 +28,12 @@ from .agreement import SORTS, agreement, compare, matrices, pair_kernel, pair_si
 from .bootstrap import interval, mean_interval
 from .encoder import as_rows
 from .fidelity import DEEP, fidelity
+from .figures import Row
 from .metrics import neighbour_shares
 from .outside import outside
 from .reconstruction import reconstruction
 from .sets import FormulaSet, equivalent_of
 
-Row = dict[str, Any]
 Verdict = Literal["confirmed", "not confirmed", "reversed", "not measured", ""]
 Report = Callable[[str, float], None]  # what is being done, and the share that is done
 

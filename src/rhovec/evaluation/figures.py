@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Row = dict[str, Any]
+Row = dict[str, Any]  # of a record: a claim, what was measured, on what, and the numbers
 
 
 class Sketch(NamedTuple):

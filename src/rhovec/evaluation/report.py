@@ -18,8 +18,8 @@ from ..errors import RhovecError
 from ..files import write_file
 from ..pages import Cell, captioned, document, table
 from . import agreement, comparison, efficiency, fidelity, probing, reconstruction
-from .claims import AGREEMENT, CLAIMS, Row, judge, number_of, overall, paper_costs
-from .figures import Drawn, drawn
+from .claims import AGREEMENT, CLAIMS, judge, number_of, overall, paper_costs
+from .figures import Drawn, Row, drawn
 
 ROWS = "evaluation.json"
 KEY = ("claim", "measure", "set", "points", "model", "device", "quick")
