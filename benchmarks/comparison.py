@@ -90,6 +90,7 @@ def runs(base: str) -> Runs:
         ),
         "half": ("half the width and layers", half),
         "points-1000": ("1000 points, from the shipped weights", onward | {"points": 1000}),
+        "shipped-cls": ("cls pooling, from the shipped weights", onward),
         "shipped-bos": ("bos pooling, from the shipped weights", onward | {"pooling": "bos"}),
         "shipped-mean": ("mean pooling, from the shipped weights", onward | {"pooling": "mean"}),
         "tree": ("tree tokens, half the size, families alone", families),
@@ -97,7 +98,7 @@ def runs(base: str) -> Runs:
     }  # fmt: skip
     found = {name: (words, base, changed) for name, (words, changed) in changes.items()}
     tiny = {} if base == "default" else TINY_PAPER
-    return found | {"paper": ("the paper's recipe", "paper", tiny)}
+    return found | {"paper": ("the paper's recipe, cut short", "paper", tiny)}
 
 
 # -- one run ---------------------------------------------------------------------------------------

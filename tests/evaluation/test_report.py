@@ -280,6 +280,17 @@ def test_columns_are_chosen_by_recipe_and_points() -> None:
     )
 
 
+def test_a_short_training_is_said_to_be_short() -> None:
+    recipe = {"recipe": "paper", "points": 1000, "trained_points": 1000, "comparison": "paper"}
+    onward = {"pooling": "bos", "comparison": "shipped-bos", "onward": True}
+    text = report.markdown([row(), row(steps=2400, **recipe), row(steps=2000, **onward)], [])
+    heads = [line for line in text.splitlines() if line.startswith("|  | paper |")]
+    assert [head.count("the paper's recipe here") for head in heads] == [1, 0]
+    assert "the paper's recipe here, 2,400 of 32,000 steps" in heads[0]
+    assert "**s, bos pooling, 2,000 further steps**" in text
+    assert "the paper's recipe; 2,400 steps" in text
+
+
 def trainings() -> list[dict[str, Any]]:
     return [
         row(

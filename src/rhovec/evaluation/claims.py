@@ -415,6 +415,7 @@ def _facts(job: Job) -> Row:
         "pooling": job.model.encoder.pooling,
         "trained_points": job.model.encoder.points,
         "steps": training.get("steps"),
+        "onward": bool(training.get("origin")),
         "recipe": "paper" if paper.items() <= training.items() else "ours",
         "points": job.teacher.measure.points,
         "signals": job.teacher.measure.count(job.teacher.n_signals),

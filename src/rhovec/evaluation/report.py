@@ -29,7 +29,7 @@ COLUMNS = {  # where a row is shown
     "like": "ours, 1000 points",
     "ours": "ours",
 }
-PAPER_POINTS = 1000
+PAPER_POINTS, PAPER_STEPS = 1000, 32_000
 POOLINGS = tuple(AGREEMENT)  # of the paper; the first is its choice, and ours
 LONG = 60  # lines of a table that is folded
 
@@ -111,7 +111,7 @@ def lines(rows: Iterable[Row]) -> list[Line]:
         if row.get("pooling", POOLINGS[0]) != POOLINGS[0]:
             where = f"{where}, {row['pooling']} pooling"
             if "comparison" in row:  # a run that was made to be compared, short as it may be
-                where = f"{where}, {row['steps']:,} steps"
+                where = f"{where}, {steps_text(row)}"
         where = where.removeprefix(", ")
         for name in filter(row.__contains__, CLAIMS[row["claim"]].fields):
             known, paired = number_of(row, name), name in CLAIMS[row["claim"]].paired
@@ -146,6 +146,13 @@ def plain(value: float | None) -> str:
         if abs(value) < 1000
         else f"{value:,.0f}"
     )
+
+
+def steps_text(row: Row) -> str:
+    """How long the model was trained, if known; a training may go on with weights that there were."""
+    if not row.get("steps"):
+        return ""
+    return f"{row['steps']:,} {'further ' * bool(row.get('onward'))}steps"
 
 
 def interval_text(row: Row, name: str) -> str:
@@ -192,9 +199,8 @@ def run_numbers(rows: Sequence[Row]) -> Callable[[Row], int]:
 def run_facts(run: Row) -> dict[str, str]:
     """A run in words."""
     recorded = "recorded; the weights are not kept" if run.get("recorded") else ""
-    steps = f"{run['steps']:,} steps" if run.get("steps") else ""
     recipe = "the paper's recipe" if run.get("recipe") == "paper" else ""
-    notes = "; ".join(filter(None, (recipe, steps, recorded)))
+    notes = "; ".join(filter(None, (recipe, steps_text(run), recorded)))
     many = run.get("signals") if run.get("claim") != "efficiency" else None  # which has its own N
     count = f"{many:,} " if many else ""
     return {
@@ -296,9 +302,14 @@ def _verdicts(part: Iterable[Line]) -> list[Any]:
 
 
 def _columns(part: Sequence[Line]) -> dict[str, str]:
-    """The columns of a table: the paper's recipe and ours always, ours at 1000 points if there."""
-    some = {name for line in part for name in line.cells}
-    return {name: title for name, title in COLUMNS.items() if name != "like" or name in some}
+    """The columns of a table: ours, and others that have a cell; a recipe cut short is said to be."""
+    some = {name for line in part for name in line.cells} | {"ours"}
+    found = {name: title for name, title in COLUMNS.items() if name in some}
+    reached = {line.cells["recipe"]["steps"] for line in part if "recipe" in line.cells}
+    if reached:
+        steps = " and ".join(f"{steps:,}" for steps in sorted(reached))
+        found["recipe"] += f", {steps} of {PAPER_STEPS:,} steps"
+    return found
 
 
 def _says(claim: str, part: Sequence[Line]) -> str:
