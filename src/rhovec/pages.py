@@ -35,12 +35,13 @@ a { color: var(--accent); }
 table { width: 100%; border-collapse: collapse; margin: 0.75rem 0 1rem; font-size: 0.875rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: 0.4rem 1.25rem 0.4rem 0; text-align: left; vertical-align: top;
-  border-bottom: 1px solid var(--line); }
+  border-bottom: 1px solid var(--line); overflow-wrap: break-word; }
 th:last-child, td:last-child { padding-right: 0; }
-thead th { color: var(--soft); font-weight: 600; overflow-wrap: normal; vertical-align: bottom; }
+thead th { color: var(--soft); font-weight: 600; vertical-align: bottom; }
+thead .number { width: 7rem; }
 tbody th { font-weight: 400; }
-.number { text-align: right; overflow-wrap: normal; }
-code { font: 0.8125rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; }
+.number { text-align: right; }
+code { font: 0.8125rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 summary { cursor: pointer; padding: 0.35rem 0; }
 .soft { color: var(--soft); }
 .good, .confirmed { color: var(--good); } .not-confirmed, .not-measured { color: var(--bad); }

@@ -5,8 +5,8 @@
 
 Needs playwright (pip install playwright) and a Chromium, which is found on the PATH or named by
 CHROMIUM; it is no part of `make test`. A page fails on console errors, requests to anywhere,
-horizontal overflow, texts that intersect, leave their SVG or are tiny, numbers broken over lines, and a
-contrast below 4.5.
+horizontal overflow, texts that intersect, leave their SVG or are tiny, words of tables broken over
+lines, and a contrast below 4.5.
 """
 
 from __future__ import annotations
@@ -52,8 +52,13 @@ FAULTS = """() => {
     const range = document.createRange();
     range.selectNodeContents(node);
     const frame = svg && svg.getBoundingClientRect();
-    if (element.matches("td.number") && !/\\s/.test(words) && range.getClientRects().length > 1)
-      faults.push(`broken: ${words}`);
+    if (element.closest("th, td") && !element.closest("code, svg"))
+      for (const word of node.data.matchAll(/[^\\s/-]+/g)) {
+        const part = document.createRange();
+        part.setStart(node, word.index);
+        part.setEnd(node, word.index + word[0].length);
+        if (part.getClientRects().length > 1) faults.push(`broken: ${word[0]}`);
+      }
     for (const box of range.getClientRects()) {
       if (box.width < 1) continue;
       boxes.push({ box, words, node });

@@ -129,6 +129,11 @@ def paper_costs() -> dict[tuple[int, int], dict[str, float]]:
     }
 
 
+def paper_errors() -> dict[str, float]:
+    """Sort of pairs -> the paper's mean absolute error, with the pooling of its choice."""
+    return dict(zip(SORTS, AGREEMENT["cls"][TABLE.index("value")], strict=True))
+
+
 def _agreement_numbers(pooling: str) -> dict[tuple[str, str], Number]:
     where = f"table of semantic agreement, {pooling} pooling"
     judged: dict[str, Literal["smaller", "larger"]] = {"value": "smaller"}

@@ -18,7 +18,7 @@ from ..errors import RhovecError
 from ..files import write_file
 from ..pages import Cell, captioned, document, table
 from . import agreement, comparison, efficiency, fidelity, probing, reconstruction
-from .claims import AGREEMENT, CLAIMS, judge, number_of, overall, paper_costs
+from .claims import AGREEMENT, CLAIMS, judge, number_of, overall, paper_costs, paper_errors
 from .figures import Drawn, Row, drawn
 
 ROWS = "evaluation.json"
@@ -272,14 +272,12 @@ def markdown(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
         out += ["", f"## {CLAIMS[claim].title}", "", _says(claim, part)]
         for where in dict.fromkeys(line.where for line in part):
             here = [line for line in part if line.where == where]
-            columns = _columns(here)
-            heads = ["", "paper", *columns.values(), "n", "interval", "verdict", "run"]
+            texts = _texts(here)
+            heads = ["", *texts, "run"]
             out += ["", f"**{_set_text(here)}**", ""] if where else [""]
             out += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-            for line in here:
-                cells = [line.name, paper_text(line), *(cell(line, name) for name in columns)]
-                cells += [plain(line.n), interval_text(line.main, line.field)]
-                cells += [judge(line.main, line.field), str(number(line.main))]
+            for line, *cells in zip(here, *texts.values(), strict=True):
+                cells = [line.name, *cells, str(number(line.main))]
                 out.append("| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |")
         for figure in figures:
             if figure.claim == claim:
@@ -301,15 +299,19 @@ def _verdicts(part: Iterable[Line]) -> list[Any]:
     return [judge(line.main, line.field) for line in part]
 
 
-def _columns(part: Sequence[Line]) -> dict[str, str]:
-    """The columns of a table: ours, and others that have a cell; a recipe cut short is said to be."""
-    some = {name for line in part for name in line.cells} | {"ours"}
-    found = {name: title for name, title in COLUMNS.items() if name in some}
+def _texts(part: Sequence[Line]) -> dict[str, list[str]]:
+    """A table by columns: head to texts, a line each; without columns that are empty."""
     reached = {line.cells["recipe"]["steps"] for line in part if "recipe" in line.cells}
-    if reached:
-        steps = " and ".join(f"{steps:,}" for steps in sorted(reached))
-        found["recipe"] += f", {steps} of {PAPER_STEPS:,} steps"
-    return found
+    steps = " and ".join(f"{steps:,}" for steps in sorted(reached))
+    heads = COLUMNS | {"recipe": f"{COLUMNS['recipe']}, {steps} of {PAPER_STEPS:,} steps"}
+    columns: dict[str, list[str]] = {
+        "paper": [paper_text(line) for line in part],
+        **{head: [cell(line, name) for line in part] for name, head in heads.items()},
+        "n": [plain(line.n) for line in part],
+        "interval": [interval_text(line.main, line.field) for line in part],
+        "verdict": [judge(line.main, line.field) for line in part],
+    }
+    return {head: texts for head, texts in columns.items() if any(texts)}
 
 
 def _says(claim: str, part: Sequence[Line]) -> str:
@@ -374,21 +376,21 @@ def page(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
 
 
 def _table(part: Sequence[Line], number: Callable[[Row], int]) -> str:
-    columns = _columns(part)
-    heads = ["measure", "paper", *columns.values(), "n", "interval", "verdict", "run"]
+    texts = _texts(part)
     rows = []
-    for line in part:
-        run, noted = number(line.main), number_of(line.main, line.field)
-        rows.append([
-            Cell(escape(line.name)),
-            Cell(escape(paper_text(line)), "number", noted.where if noted else ""),
-            *(Cell(escape(cell(line, name)), "number") for name in columns),
-            Cell(plain(line.n), "number"),
-            Cell(escape(interval_text(line.main, line.field)), "number"),
-            _verdict_cell(judge(line.main, line.field)),
-            Cell(f'<a href="#run-{run}">{run}</a>'),
-        ])  # fmt: skip
-    return table(heads, rows)
+    for line, *found in zip(part, *texts.values(), strict=True):
+        run = number(line.main)
+        cells = [_cell(line, head, text) for head, text in zip(texts, found, strict=True)]
+        rows.append([Cell(escape(line.name)), *cells, Cell(f'<a href="#run-{run}">{run}</a>')])
+    return table(["measure", *texts, "run"], rows)
+
+
+def _cell(line: Line, head: str, text: str) -> Cell:
+    if head == "verdict":
+        return _verdict_cell(text)
+    noted = number_of(line.main, line.field) if head == "paper" else None
+    whole = text.replace(" to ", "\u00a0to\u00a0")  # an interval stays on one line
+    return Cell(escape(whole), "number", noted.where if noted else "")
 
 
 def _verdict_cell(verdict: str) -> Cell:
@@ -413,7 +415,7 @@ def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
     yield from drawn([
         *fidelity.sketches(shown, log), *agreement.sketches(shown),
         *efficiency.sketches(shown, paper_costs()), *probing.sketches(shown),
-        *reconstruction.sketches(shown), *comparison.sketches(trainings),
+        *reconstruction.sketches(shown), *comparison.sketches(trainings, paper_errors()),
     ])  # fmt: skip
 
 
