@@ -254,10 +254,12 @@ def tables(folder: Path) -> str:
     out = [
         "# Trainings compared", "",
         f"The first run is the shipped recipe from random weights, with batches of {BATCH} and a weight "
-        f"of {FAMILY_WEIGHT:g} for pairs of one family ({long.batch} and {long.family_weight:g} there); "
+        f"of {FAMILY_WEIGHT:g} for pairs of one family ({long.batch} and {long.family_weight:g} there), "
+        f"and landmarks from {BANK:,} formulae instead of {long.bank:,}; "
         "the others differ from it in one thing each, save these: tree and text tokens are to be "
-        "compared with each other, runs \"from the shipped weights\" go on with those and the shipped "
-        "recipe's batches, and the paper's recipe differs in all. Steps are stated; several runs were "
+        "compared with each other, runs \"from the shipped weights\" go on with those, the shipped "
+        "recipe's batches and half its rates, AdamW has a rate of its own, and the paper's recipe "
+        "differs in all. Steps are stated; several runs were "
         f"trained at once, on {first['machine']}. Errors are mean absolute ones against a kernel of "
         f"{first['signals']:,} fresh signals, of as many points as in training: those of 1000 points "
         "are another, easier kernel, to be compared with each other alone. Intervals are 95 % "
@@ -278,7 +280,15 @@ def tables(folder: Path) -> str:
             ]  # fmt: skip
             out.append(f"| {' | '.join(cells)} |")
     commands = {r["comparison"]: f"{r['date']}: `{r['command']}`" for r in reversed(rows)}
-    out += ["", "## Commands", "", *(f"- {name}, {commands[name]}" for name in names)]
+    out += [
+        "",
+        "## Commands",
+        "",
+        "With `-F FILE` at the end they measure on formulae of a file; without, where a model has more "
+        "than three channels, also on held-out families over all of them, which was left out here.",
+        "",
+        *(f"- {name}, {commands[name]}" for name in names),
+    ]
     return "\n".join(out) + "\n"
 
 

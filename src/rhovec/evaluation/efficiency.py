@@ -107,7 +107,7 @@ def efficiency(
             if cell is None:
                 raise RhovecError(f"not even B = {b} fits into memory; ask for smaller sizes")
             large = "it does not fit into memory"
-            slow = f"a call would take more than {budget:g} s"
+            slow = f"a call might take more than {budget:g} s"
             why = {} if found else {"why": slow if fits or b not in tried else large}
             side = "encoder" if n is None else "kernel"
             size = f"B = {b}" if n is None else f"B = {b}, N = {n}"
