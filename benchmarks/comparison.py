@@ -98,7 +98,7 @@ def runs(base: str) -> Runs:
     }  # fmt: skip
     found = {name: (words, base, changed) for name, (words, changed) in changes.items()}
     tiny = {} if base == "default" else TINY_PAPER
-    return found | {"paper": ("the paper's recipe, cut short", "paper", tiny)}
+    return found | {"paper": ("the paper's recipe", "paper", tiny)}
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -195,6 +195,8 @@ def record(place: Path, name: str, words: str, preset: str, config: Config, judg
     encoder = train(config, place)
     claims = CLAIMS + ("probing",) * (name in SHOWN)
     rows = measured(config, encoder, judge, claims)
+    if preset == "paper" and config.steps < PRESETS[preset].steps:
+        words += ", cut short"
     text = command(preset, config, claims)
     facts = {
         "comparison": name, "shown": name in SHOWN, "recorded": True,

@@ -118,3 +118,8 @@ def test_a_trial_ends_when_the_pace_is_known(script: ModuleType, monkeypatch: An
         start = clock[0]
         assert script.pace(script.PRESETS["tiny"]) == pytest.approx(pace)
         assert clock[0] - start == pytest.approx((9 * 15 + steps) * pace)
+
+
+def test_the_papers_steps_are_those_of_its_preset(script: ModuleType) -> None:
+    paper = script.PRESETS["paper"]
+    assert (paper.steps, paper.points) == (report.PAPER_STEPS, report.PAPER_POINTS)

@@ -388,9 +388,10 @@ def _table(part: Sequence[Line], number: Callable[[Row], int]) -> str:
 def _cell(line: Line, head: str, text: str) -> Cell:
     if head == "verdict":
         return _verdict_cell(text)
+    if head == "interval":
+        text = text.replace(" ", "\u00a0")  # stays on one line
     noted = number_of(line.main, line.field) if head == "paper" else None
-    whole = text.replace(" to ", "\u00a0to\u00a0")  # an interval stays on one line
-    return Cell(escape(whole), "number", noted.where if noted else "")
+    return Cell(escape(text), "number", noted.where if noted else "")
 
 
 def _verdict_cell(verdict: str) -> Cell:
