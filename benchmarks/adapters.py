@@ -79,14 +79,15 @@ class Rhovec(Peer):
         return x
 
     def formula(self, rows: list[Row]) -> Any:
-        from rhovec.formula.core import NAMES, UNBOUNDED, Formula
+        from rhovec.formula import operators as ops
+        from rhovec.formula.core import Formula
 
         return Formula.from_rows(
             [
                 (
-                    NAMES.index(op),
+                    ops.NAMES.index(op),
                     lo,
-                    UNBOUNDED if hi is None else hi,
+                    ops.UNBOUNDED if hi is None else hi,
                     ((variable, 1.0),) if variable else None,
                     threshold,
                 )

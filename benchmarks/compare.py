@@ -22,24 +22,8 @@ import numpy as np
 
 import rhovec as rv
 from peers import PINS, ROOT, ask, closed_until, item, machine, program, random_walks
-from rhovec.formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    IFF,
-    IMPLIES,
-    LE,
-    NEXT,
-    NOT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-    arity,
-    compose,
-    is_timed,
-)
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula, compose
 
 SIGNALS, POINTS, TOLERANCE = 20, 24, 1e-5
 LAST = POINTS - 1
@@ -52,16 +36,16 @@ def tree(rng: np.random.Generator, depth: int, operators: Sequence[int], window:
     op = int(rng.choice(operators))
     operands = [
         tree(rng, depth - 1, operators, window) if depth > 1 and rng.random() < 0.7 else atom(rng)
-        for _ in range(arity(op))
+        for _ in range(ops.arity(op))
     ]
-    lo, hi = window(rng) if is_timed(op) else (0, 0)
+    lo, hi = window(rng) if ops.is_timed(op) else (0, 0)
     return compose(op, *operands, lo=lo, hi=hi)
 
 
 def atom(rng: np.random.Generator) -> Formula:
     channel = ((f"x_{rng.integers(3)}", 1.0),)
     threshold = round(float(rng.normal()), 4)
-    return Formula.from_rows([(int(rng.choice([GE, LE])), 0, 0, channel, threshold)])
+    return Formula.from_rows([(int(rng.choice([ops.GE, ops.LE])), 0, 0, channel, threshold)])
 
 
 def short(rng: np.random.Generator) -> tuple[int, int]:
@@ -75,11 +59,11 @@ def long(rng: np.random.Generator) -> tuple[int, int]:
 
 
 def unbounded(rng: np.random.Generator) -> tuple[int, int]:
-    return 0, UNBOUNDED
+    return 0, ops.UNBOUNDED
 
 
 def right_unbounded(rng: np.random.Generator) -> tuple[int, int]:
-    return int(rng.integers(1, POINTS)), UNBOUNDED
+    return int(rng.integers(1, POINTS)), ops.UNBOUNDED
 
 
 def everywhere(phi: Formula, ours: np.ndarray) -> np.ndarray:
@@ -132,12 +116,14 @@ class Situation:
         if not self.roots:
             return tree(rng, self.depth, self.operators, self.window)
         op = int(rng.choice(self.roots))
-        operands = [tree(rng, self.depth, self.operators, self.window) for _ in range(arity(op))]
-        lo, hi = self.window(rng) if is_timed(op) else (0, 0)
+        operands = [
+            tree(rng, self.depth, self.operators, self.window) for _ in range(ops.arity(op))
+        ]
+        lo, hi = self.window(rng) if ops.is_timed(op) else (0, 0)
         return compose(op, *operands, lo=lo, hi=hi)
 
 
-BOOLEAN, WINDOWS = (AND, OR, NOT), (ALWAYS, EVENTUALLY)
+BOOLEAN, WINDOWS = (ops.AND, ops.OR, ops.NOT), (ops.ALWAYS, ops.EVENTUALLY)
 TENSORS = ("stljax", "stlcgpp")
 AGREES = "agrees"
 NOT_OFFERED = "refuses: not offered"
@@ -153,10 +139,10 @@ def claims(rtamt: str = "", tensors: str = "", pytelo: str = "") -> dict[str, st
 
 SITUATIONS = [
     Situation("and, or, not", BOOLEAN, claims(AGREES, AGREES, AGREES)),
-    Situation("implies", (IMPLIES, AND, NOT), claims(AGREES, AGREES, AGREES)),
+    Situation("implies", (ops.IMPLIES, ops.AND, ops.NOT), claims(AGREES, AGREES, AGREES)),
     Situation(
         "iff", BOOLEAN, claims("differs: -abs(p - q), never positive", NOT_OFFERED, NOT_OFFERED),
-        roots=(IFF,),
+        roots=(ops.IFF,),
     ),
     Situation(
         "always, eventually [a,b] nested, windows inside the trace", (*BOOLEAN, *WINDOWS),
@@ -179,7 +165,7 @@ SITUATIONS = [
     Situation(
         "always [a,b] past the end, libraries' defaults", BOOLEAN,
         claims(tensors="differs: missing samples count as -1e9"),
-        long, past, roots=(ALWAYS,), defaults=True,
+        long, past, roots=(ops.ALWAYS,), defaults=True,
     ),
     Situation(
         "always, eventually [a,b] nested, windows past the end", (*BOOLEAN, *WINDOWS),
@@ -193,7 +179,7 @@ SITUATIONS = [
     Situation(
         "always unbounded, last sample held", BOOLEAN,
         claims(tensors="differs: padding='last' pads with minus the last value"),
-        unbounded, roots=(ALWAYS,),
+        unbounded, roots=(ops.ALWAYS,),
     ),
     Situation(
         "always, eventually [a,inf] (defaults)", BOOLEAN,
@@ -202,48 +188,48 @@ SITUATIONS = [
     ),
     Situation(
         "until [a,b], window inside the trace", BOOLEAN,
-        claims(LEFT_OPEN, AGREES, AGREES), times=inside, roots=(UNTIL,),
+        claims(LEFT_OPEN, AGREES, AGREES), times=inside, roots=(ops.UNTIL,),
     ),
     Situation(
         "p until [a,b] (p and q), window inside the trace", BOOLEAN,
         claims(AGREES, AGREES, AGREES),
-        times=inside, roots=(UNTIL,), closed=(*PINS,),
+        times=inside, roots=(ops.UNTIL,), closed=(*PINS,),
     ),
     Situation(
         "p until [a,b] (p and q), window partly past the end", BOOLEAN,
         claims(AGREES, AGREES, NO_SAMPLES),
-        long, straddles, roots=(UNTIL,), closed=(*PINS,),
+        long, straddles, roots=(ops.UNTIL,), closed=(*PINS,),
     ),
     Situation(
         "until [a,b], window wholly past the end", BOOLEAN,
-        claims("differs: -inf", AGREES, NO_SAMPLES), long, wholly_past, roots=(UNTIL,),
+        claims("differs: -inf", AGREES, NO_SAMPLES), long, wholly_past, roots=(ops.UNTIL,),
     ),
     Situation(
         "until unbounded", BOOLEAN, claims(LEFT_OPEN, AGREES, NOT_OFFERED),
-        unbounded, roots=(UNTIL,),
+        unbounded, roots=(ops.UNTIL,),
     ),
     Situation(
         "p until (p and q), unbounded", BOOLEAN, claims(AGREES, AGREES, NOT_OFFERED),
-        unbounded, roots=(UNTIL,), closed=(*PINS,),
+        unbounded, roots=(ops.UNTIL,), closed=(*PINS,),
     ),
     Situation(
         "until [a,inf]", BOOLEAN, claims(NOT_OFFERED, AGREES, NOT_OFFERED),
-        right_unbounded, roots=(UNTIL,),
+        right_unbounded, roots=(ops.UNTIL,),
     ),
     Situation(
-        "nested until [a,b] (rtamt: p until (p and q))", (UNTIL,),
-        claims(AGREES, AGREES, AGREES), times=inside, depth=1, roots=(UNTIL,), closed=("rtamt",),
+        "nested until [a,b] (rtamt: p until (p and q))", (ops.UNTIL,),
+        claims(AGREES, AGREES, AGREES), times=inside, depth=1, roots=(ops.UNTIL,), closed=("rtamt",),
     ),
     Situation(
-        "next, before the last sample", (NEXT, AND, NOT), claims(AGREES, NOT_OFFERED, NOT_OFFERED),
-        times=inside, roots=(NEXT,),
+        "next, before the last sample", (ops.NEXT, ops.AND, ops.NOT),
+        claims(AGREES, NOT_OFFERED, NOT_OFFERED), times=inside, roots=(ops.NEXT,),
     ),
     Situation(
-        "next, at the last sample", (AND, NOT), claims("differs: +inf"),
-        times=at_the_end, roots=(NEXT,),
+        "next, at the last sample", (ops.AND, ops.NOT), claims("differs: +inf"),
+        times=at_the_end, roots=(ops.NEXT,),
     ),
     Situation(
-        'end="strict", up to the horizon (rtamt: p until (p and q))', (*BOOLEAN, *WINDOWS, UNTIL),
+        'end="strict", up to the horizon (rtamt: p until (p and q))', (*BOOLEAN, *WINDOWS, ops.UNTIL),
         claims(AGREES, AGREES, AGREES), times=inside, closed=("rtamt",), end="strict",
     ),
     Situation(

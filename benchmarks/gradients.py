@@ -21,7 +21,8 @@ import numpy as np
 
 import rhovec as rv
 from peers import ROOT, ask, item, machine, program
-from rhovec.formula.core import ALWAYS, AND, GE, OR, UNTIL, Formula
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula
 from rhovec.robustness.reference import robustness_trace
 from robustness import FORMULAE, REPEATS, SECONDS, N, figures, number, saved, table, with_ratios
 
@@ -74,17 +75,17 @@ def smooth(phi: Formula, x: np.ndarray, until: Callable[..., np.ndarray]) -> np.
     for op, lo, hi, channel, threshold in phi.rows():
         if channel is not None:
             above = x[:, int(channel[0][0].removeprefix("x_"))].T - threshold
-            stack.append(above if op == GE else -above)
-        elif op in (AND, OR):
+            stack.append(above if op == ops.GE else -above)
+        elif op in (ops.AND, ops.OR):
             b, a = stack.pop(), stack.pop()
             times = min(len(a), len(b))
-            stack.append((low if op == AND else high)(np.stack([a[:times], b[:times]])))
-        elif op == UNTIL:
+            stack.append((low if op == ops.AND else high)(np.stack([a[:times], b[:times]])))
+        elif op == ops.UNTIL:
             right, left = stack.pop(), stack.pop()
             times = len(left) - hi
             stack.append(np.stack([until(left[t:], right[t:], lo, hi) for t in range(times)]))
         else:
-            join, child = low if op == ALWAYS else high, stack.pop()
+            join, child = low if op == ops.ALWAYS else high, stack.pop()
             windows = [child[t + lo : t + hi + 1] for t in range(len(child) - hi)]
             stack.append(np.stack([join(window) for window in windows]))
     at_zero: np.ndarray = stack[0][0]

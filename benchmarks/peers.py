@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from rhovec.formula.core import NAMES, UNBOUNDED, Formula
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula
 
 ROOT = Path(__file__).resolve().parent.parent
 # torch stands before stlcgpp, whose own requirement would take the newest build with CUDA.
@@ -97,7 +98,13 @@ def ask(peer: str, items: Sequence[dict[str, Any]], one_core: bool = False) -> l
 def program(phi: Formula) -> Program:
     """A formula over single variables, in the form that a job carries."""
     return [
-        [NAMES[op], lo, None if hi == UNBOUNDED else hi, channel[0][0] if channel else None, c]
+        [
+            ops.NAMES[op],
+            lo,
+            None if hi == ops.UNBOUNDED else hi,
+            channel[0][0] if channel else None,
+            c,
+        ]
         for op, lo, hi, channel, c in phi.rows()
     ]
 

@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 
 import rhovec as rv
 from peers import PINS, ROOT, Program, ask, closed_until, item, machine, program, random_walks
-from rhovec.formula.core import UNBOUNDED, Formula
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula
 from rhovec.formula.sample import random_formulae
 from rhovec.robustness.reference import robustness_trace
 
@@ -135,7 +136,7 @@ def compare_bags(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 def offered(phi: Formula) -> bool:
     """rtamt has no [a,inf]."""
-    return not any(lo > 0 and hi == UNBOUNDED for _, lo, hi, _, _ in phi.rows())
+    return not any(lo > 0 and hi == ops.UNBOUNDED for _, lo, hi, _, _ in phi.rows())
 
 
 def with_ratios(rows: list[dict[str, Any]], key: tuple[str, ...]) -> list[dict[str, Any]]:

@@ -23,28 +23,9 @@ from rhovec.compare import (
     interval,
 )
 from rhovec.errors import FormulaError, RhovecError, SignalError
-from rhovec.formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-    Row,
-    arity,
-    compose,
-)
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula, compose
+from rhovec.formula.operators import Row
 from rhovec.robustness.reference import satisfaction_trace
 from rhovec.signals import BaseMeasure, Trajectories
 
@@ -60,14 +41,28 @@ def draw(rng: np.random.Generator, depth: int) -> Formula:
     """Any operator, thresholds on the grid of WORLD, short windows."""
     if depth == 0 or rng.random() < 0.2:
         if rng.random() < 0.05:
-            return compose(int(rng.choice((TRUE, FALSE))))
+            return compose(int(rng.choice((ops.TRUE, ops.FALSE))))
         channel = ((f"x_{rng.integers(2)}", 1.0),)
         threshold = float(rng.integers(-1, 2))
-        return Formula.from_rows([(int(rng.integers(GE, LT + 1)), 0, 0, channel, threshold)])
-    op = int(rng.choice((NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL)))
+        return Formula.from_rows([(int(rng.choice(ops.COMPARISONS)), 0, 0, channel, threshold)])
+    op = int(
+        rng.choice(
+            (
+                ops.NOT,
+                ops.NEXT,
+                ops.ALWAYS,
+                ops.EVENTUALLY,
+                ops.AND,
+                ops.OR,
+                ops.IMPLIES,
+                ops.IFF,
+                ops.UNTIL,
+            )
+        )
+    )
     lo = int(rng.integers(3))
-    hi = UNBOUNDED if rng.random() < 0.2 else lo + int(rng.integers(3))
-    return compose(op, *(draw(rng, depth - 1) for _ in range(arity(op))), lo=lo, hi=hi)
+    hi = ops.UNBOUNDED if rng.random() < 0.2 else lo + int(rng.integers(3))
+    return compose(op, *(draw(rng, depth - 1) for _ in range(ops.arity(op))), lo=lo, hi=hi)
 
 
 def polarities(phi: Formula) -> list[int]:
@@ -77,10 +72,10 @@ def polarities(phi: Formula) -> list[int]:
     out[-1] = 1
     for i in range(len(rows) - 1, -1, -1):
         op = rows[i][0]
-        if arity(op):
-            out[i - 1] = out[i] * {NOT: -1, IFF: 0}.get(op, 1)
-        if arity(op) == 2:
-            out[i - 1 - sizes[i - 1]] = out[i] * {IMPLIES: -1, IFF: 0}.get(op, 1)
+        if ops.arity(op):
+            out[i - 1] = out[i] * {ops.NOT: -1, ops.IFF: 0}.get(op, 1)
+        if ops.arity(op) == 2:
+            out[i - 1 - sizes[i - 1]] = out[i] * {ops.IMPLIES: -1, ops.IFF: 0}.get(op, 1)
     return out
 
 
@@ -88,24 +83,24 @@ def changed(row: Row, weaker: bool, rng: np.random.Generator) -> Row | None:
     """The node, weaker or stronger, or None if there is nothing to change."""
     op, lo, hi, channel, threshold = row
     coin = rng.random() < 0.5
-    if op in (GE, GT, LE, LT):
-        if coin and op == {True: GT, False: GE}[weaker]:
-            return ({GT: GE, GE: GT}[op], 0, 0, channel, threshold)
-        if coin and op == {True: LT, False: LE}[weaker]:
-            return ({LT: LE, LE: LT}[op], 0, 0, channel, threshold)
-        step = 1.0 if weaker == (op in (LE, LT)) else -1.0
+    if op in (ops.GE, ops.GT, ops.LE, ops.LT):
+        if coin and op == {True: ops.GT, False: ops.GE}[weaker]:
+            return ({ops.GT: ops.GE, ops.GE: ops.GT}[op], 0, 0, channel, threshold)
+        if coin and op == {True: ops.LT, False: ops.LE}[weaker]:
+            return ({ops.LT: ops.LE, ops.LE: ops.LT}[op], 0, 0, channel, threshold)
+        step = 1.0 if weaker == (op in (ops.LE, ops.LT)) else -1.0
         return (op, 0, 0, channel, threshold + step)
-    if op in (AND, OR):
-        return (OR, 0, 0, None, 0.0) if weaker == (op == AND) else None
-    if coin and op == (ALWAYS if weaker else EVENTUALLY):
-        return (EVENTUALLY if weaker else ALWAYS, lo, hi, None, 0.0)
-    if op in (ALWAYS, EVENTUALLY, UNTIL):
-        if weaker == (op != ALWAYS):  # a wider window
-            wide = UNBOUNDED if hi == UNBOUNDED or coin else hi + int(rng.integers(2))
+    if op in (ops.AND, ops.OR):
+        return (ops.OR, 0, 0, None, 0.0) if weaker == (op == ops.AND) else None
+    if coin and op == (ops.ALWAYS if weaker else ops.EVENTUALLY):
+        return (ops.EVENTUALLY if weaker else ops.ALWAYS, lo, hi, None, 0.0)
+    if op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
+        if weaker == (op != ops.ALWAYS):  # a wider window
+            wide = ops.UNBOUNDED if hi == ops.UNBOUNDED or coin else hi + int(rng.integers(2))
             return (op, int(rng.integers(lo + 1)), wide, None, 0.0)
-        last = lo + 2 if hi == UNBOUNDED else hi
+        last = lo + 2 if hi == ops.UNBOUNDED else hi
         lo = int(rng.integers(lo, last + 1))
-        return (op, lo, UNBOUNDED if hi == UNBOUNDED and coin else last, None, 0.0)
+        return (op, lo, ops.UNBOUNDED if hi == ops.UNBOUNDED and coin else last, None, 0.0)
     return None
 
 
@@ -124,7 +119,7 @@ def weakened(phi: Formula, rng: np.random.Generator, direction: int = 1) -> Form
 
 
 def is_constant(phi: Formula) -> bool:
-    return rv.simplify(phi).code[-1, 0] in (TRUE, FALSE)
+    return rv.simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE)
 
 
 def known_pairs(n: int, seed: int) -> list[tuple[Formula, Formula]]:

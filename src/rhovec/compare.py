@@ -19,26 +19,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from .errors import RhovecError, SignalError
-from .formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-    Channel,
-    Formula,
-    arity,
-)
+from .formula import operators as ops
+from .formula.core import Formula
+from .formula.operators import Channel
 from .formula.programs import FormulaLike, as_formulae
 from .formula.simplify import simplify
 from .kernel import Progress, StlKernel
@@ -410,7 +393,7 @@ class _Prover:
     def add(self, phi: Formula) -> int:
         stack: list[int] = []
         for op, lo, hi, channel, threshold in phi.rows():
-            first = len(stack) - arity(op)
+            first = len(stack) - ops.arity(op)
             operands = tuple(stack[first:])
             del stack[first:]
             stack.append(self.literal(op, lo, hi, operands, channel, threshold))
@@ -425,23 +408,29 @@ class _Prover:
         channel: Channel | None = None,
         threshold: float = 0.0,
     ) -> int:
-        if op == NOT:
+        if op == ops.NOT:
             return operands[0] ^ 1
-        if op in (ALWAYS, EVENTUALLY) and lo == hi == 0:
+        if op in (ops.ALWAYS, ops.EVENTUALLY) and lo == hi == 0:
             return operands[0]
         negate = 0
-        if op == NEXT:
-            op, lo, hi = ALWAYS, 1, 1
-        elif op == UNTIL and lo == hi == 0:
-            op = AND
-        elif op not in (GE, GT, TRUE, AND, ALWAYS, UNTIL, IFF):
+        if op == ops.NEXT:
+            op, lo, hi = ops.ALWAYS, 1, 1
+        elif op == ops.UNTIL and lo == hi == 0:
+            op = ops.AND
+        elif op not in (ops.GE, ops.GT, ops.TRUE, ops.AND, ops.ALWAYS, ops.UNTIL, ops.IFF):
             negate = 1
-            if op in (OR, EVENTUALLY):
+            if op in (ops.OR, ops.EVENTUALLY):
                 operands = tuple(o ^ 1 for o in operands)
-            elif op == IMPLIES:
+            elif op == ops.IMPLIES:
                 operands = (operands[0], operands[1] ^ 1)
-            op = {LE: GT, LT: GE, OR: AND, IMPLIES: AND, EVENTUALLY: ALWAYS}.get(op, TRUE)
-        if op == IFF or (op == ALWAYS and lo == hi):  # negations of operands come out
+            op = {
+                ops.LE: ops.GT,
+                ops.LT: ops.GE,
+                ops.OR: ops.AND,
+                ops.IMPLIES: ops.AND,
+                ops.EVENTUALLY: ops.ALWAYS,
+            }.get(op, ops.TRUE)
+        if op == ops.IFF or (op == ops.ALWAYS and lo == hi):  # negations of operands come out
             negate ^= sum(operands) & 1
             operands = tuple(sorted(o & ~1 for o in operands))
         node = _Node(op, lo, hi, channel, threshold, operands)
@@ -455,10 +444,10 @@ class _Prover:
         node = self.views.get(literal)
         if node is None:
             node = self.nodes[literal >> 1]
-            if literal & 1 and node.op == UNTIL:
-                node = node._replace(op=NOT)
-            elif literal & 1 and node.op in (AND, ALWAYS):
-                op = OR if node.op == AND else EVENTUALLY
+            if literal & 1 and node.op == ops.UNTIL:
+                node = node._replace(op=ops.NOT)
+            elif literal & 1 and node.op in (ops.AND, ops.ALWAYS):
+                op = ops.OR if node.op == ops.AND else ops.EVENTUALLY
                 node = node._replace(op=op, operands=tuple(o ^ 1 for o in node.operands))
             self.views[literal] = node
         return node
@@ -490,7 +479,7 @@ class _Prover:
     def options(self, p: int, q: int) -> Iterator[tuple[Pair, ...]]:
         """Sets of smaller pairs; if p entails q in every pair of one set, then p entails q here."""
         yield from self.direct(p, q)
-        if NOT in (self.view(p).op, self.view(q).op):  # rules about until, by contraposition
+        if ops.NOT in (self.view(p).op, self.view(q).op):  # rules about until, by contraposition
             yield from self.direct(q ^ 1, p ^ 1)
 
     def direct(self, p: int, q: int) -> Iterator[tuple[Pair, ...]]:
@@ -500,12 +489,12 @@ class _Prover:
 
         # Operand by operand; this alone is enough for formulae of one shape.
         same = tuple(zip(left.operands, right.operands, strict=False))
-        if left.op == right.op and left.op in (AND, OR):
+        if left.op == right.op and left.op in (ops.AND, ops.OR):
             yield same
-        elif left.op in (ALWAYS, EVENTUALLY) and right.op in (ALWAYS, EVENTUALLY):
+        elif left.op in (ops.ALWAYS, ops.EVENTUALLY) and right.op in (ops.ALWAYS, ops.EVENTUALLY):
             if _window_entails(left, right):
                 yield same
-        elif left.op == right.op == UNTIL and _within(left, right):
+        elif left.op == right.op == ops.UNTIL and _within(left, right):
             yield same
 
         # p or p' entails q if both do, p entails q and q' if it entails both. Nothing is lost by it.
@@ -517,22 +506,22 @@ class _Prover:
             return
 
         # One operand of p that is enough, or one operand of q that suffices.
-        if left.op == AND or (left.op == ALWAYS and left.lo == 0):
+        if left.op == ops.AND or (left.op == ops.ALWAYS and left.lo == 0):
             yield from (((operand, q),) for operand in left.operands)
-        if right.op == OR or (right.op == EVENTUALLY and right.lo == 0):
+        if right.op == ops.OR or (right.op == ops.EVENTUALLY and right.lo == 0):
             yield from (((p, operand),) for operand in right.operands)
-        if left.op == UNTIL:
+        if left.op == ops.UNTIL:
             holds, comes = left.operands
-            yield ((self.literal(ALWAYS, 0, left.lo, (holds,)), q),)
-            yield ((self.literal(EVENTUALLY, left.lo, left.hi, (comes,)), q),)
-        if right.op == UNTIL:
+            yield ((self.literal(ops.ALWAYS, 0, left.lo, (holds,)), q),)
+            yield ((self.literal(ops.EVENTUALLY, left.lo, left.hi, (comes,)), q),)
+        if right.op == ops.UNTIL:
             holds, comes = right.operands
             for last in (right.hi, right.lo):
-                always = self.literal(ALWAYS, 0, last, (holds,))
-                yield (p, always), (p, self.literal(EVENTUALLY, right.lo, last, (comes,)))
+                always = self.literal(ops.ALWAYS, 0, last, (holds,))
+                yield (p, always), (p, self.literal(ops.EVENTUALLY, right.lo, last, (comes,)))
 
     def is_true(self, literal: int) -> bool:
-        return literal & 1 == 0 and self.nodes[literal >> 1].op == TRUE
+        return literal & 1 == 0 and self.nodes[literal >> 1].op == ops.TRUE
 
     def atom_entails(self, p: int, q: int) -> bool:
         """x >= c entails x >= d for d <= c, and so on."""
@@ -544,25 +533,25 @@ class _Prover:
         return (
             left.channel is not None
             and left.channel == right.channel
-            and (left.threshold, left.op == GT) >= (right.threshold, right.op == GT)
+            and (left.threshold, left.op == ops.GT) >= (right.threshold, right.op == ops.GT)
         )
 
     def conjuncts(self, literal: int) -> tuple[int, ...]:
         """Two literals whose conjunction this one is, if it is one; windows and until split, too."""
         node = self.view(literal)
-        if node.op == AND:
+        if node.op == ops.AND:
             return node.operands
-        if node.op == ALWAYS or (node.op == EVENTUALLY and node.lo == node.hi):
+        if node.op == ops.ALWAYS or (node.op == ops.EVENTUALLY and node.lo == node.hi):
             inner = self.view(node.operands[0])
-            if inner.op == AND:
+            if inner.op == ops.AND:
                 return tuple(self.literal(node.op, node.lo, node.hi, (o,)) for o in inner.operands)
-        if node.op in (UNTIL, NOT):  # (p and p') until q; not (p until (q or q'))
+        if node.op in (ops.UNTIL, ops.NOT):  # (p and p') until q; not (p until (q or q'))
             negated = literal & 1
             left, right = node.operands
             inner = self.view(right if negated else left)
-            if inner.op == (OR if negated else AND):
+            if inner.op == (ops.OR if negated else ops.AND):
                 pairs = [(left, o) if negated else (o, right) for o in inner.operands]
-                return tuple(self.literal(UNTIL, node.lo, node.hi, x) ^ negated for x in pairs)
+                return tuple(self.literal(ops.UNTIL, node.lo, node.hi, x) ^ negated for x in pairs)
         return ()
 
 
@@ -572,7 +561,7 @@ def _canonical(p: int, q: int) -> Pair:
 
 
 def _end(node: _Node) -> float:
-    return math.inf if node.hi == UNBOUNDED else node.hi
+    return math.inf if node.hi == ops.UNBOUNDED else node.hi
 
 
 def _within(left: _Node, right: _Node) -> bool:
@@ -582,7 +571,7 @@ def _within(left: _Node, right: _Node) -> bool:
 def _window_entails(left: _Node, right: _Node) -> bool:
     """Whether left entails right once the operands do: always or eventually, over their windows."""
     if left.op == right.op:
-        return _within(right, left) if left.op == ALWAYS else _within(left, right)
-    if left.op == ALWAYS:
+        return _within(right, left) if left.op == ops.ALWAYS else _within(left, right)
+    if left.op == ops.ALWAYS:
         return max(left.lo, right.lo) <= min(_end(left), _end(right))
     return left.lo == left.hi == right.lo == right.hi

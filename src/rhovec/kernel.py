@@ -20,7 +20,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from .errors import FormulaError, MissingDependencyError, RhovecError, SignalError
-from .formula.core import FALSE, TRUE, Formula, arity
+from .formula import operators as ops
+from .formula.core import Formula
 from .formula.programs import FormulaLike, as_formulae
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
@@ -154,9 +155,9 @@ class _SampledKernel(ABC):
                     "lower the formula with a Schema"
                 )
             operators = phi.code[:, 0]
-            if ((operators == TRUE) | (operators == FALSE)).any():
+            if ((operators == ops.TRUE) | (operators == ops.FALSE)).any():
                 root = simplify(phi).code[-1, 0]
-                if root in (TRUE, FALSE):
+                if root in (ops.TRUE, ops.FALSE):
                     raise FormulaError(
                         f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
                     )
@@ -397,7 +398,7 @@ class SubtreeKernel:
         for i, phi in enumerate(rows + columns):
             stack: list[int] = []
             for row in phi.rows():
-                first_operand = len(stack) - arity(row[0])
+                first_operand = len(stack) - ops.arity(row[0])
                 key = (*row, *stack[first_operand:])
                 del stack[first_operand:]
                 number = numbers.setdefault(key, len(found))

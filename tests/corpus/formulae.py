@@ -8,7 +8,7 @@ from rhovec.corpus.draw import draw_palette, key
 from rhovec.corpus.families import Batch, Recipe, _seed
 from rhovec.corpus.trees import COLUMNS, OP, THRESHOLD, UNIT, append
 from rhovec.formula import Formula
-from rhovec.formula.core import LT
+from rhovec.formula import operators as ops
 
 ROOM = 600
 
@@ -25,7 +25,7 @@ def rows_of(phi: Formula) -> np.ndarray:
 
 def formula_of(rows: np.ndarray) -> Formula:
     return Formula.from_rows([
-        (op, lo, hi, ((f"x_{c}", 1.0),) if op <= LT else None, t / UNIT)
+        (op, lo, hi, ((f"x_{c}", 1.0),) if ops.IS_ATOM[op] else None, t / UNIT)
         for op, lo, hi, c, t in rows[:, OP : THRESHOLD + 1].tolist()
     ])  # fmt: skip
 

@@ -12,7 +12,7 @@ from rhovec.corpus.canonical import LARGEST, canonical
 from rhovec.corpus.families import KINDS, Recipe, draw_families
 from rhovec.errors import FormulaError
 from rhovec.formula import Formula
-from rhovec.formula.core import AND, GE, LE, NOT, OR, UNTIL
+from rhovec.formula import operators as ops
 from rhovec.formula.programs import Programs
 
 from .test_rules import wide_formulae
@@ -64,10 +64,10 @@ def test_a_simplest_form_is_its_own_and_in_normal_form(name: str) -> None:
     for phi in once.unpack():
         size, operators = phi.shape()[0], phi.code[:, 0].tolist()
         for i, op in enumerate(operators):
-            assert op in (GE, LE) or op >= NOT
-            if op == NOT:
-                assert operators[i - 1] == UNTIL
-            elif op in (AND, OR):
+            assert op in (ops.GE, ops.LE) or ops.ARITY[op] > 0
+            if op == ops.NOT:
+                assert operators[i - 1] == ops.UNTIL
+            elif op in (ops.AND, ops.OR):
                 assert operators[i - 1 - size[i - 1]] != op
 
 
@@ -92,13 +92,13 @@ def mirrored(phi: Formula) -> Formula:
     stack: list[list[tuple[int, int, int, object, float]]] = []
     for row in phi.rows():
         op = row[0]
-        if op < NOT:
+        if ops.ARITY[op] == 0:
             stack.append([row])
-        elif op < AND:
+        elif ops.ARITY[op] < 2:
             stack[-1].append(row)
         else:
             b, a = stack.pop(), stack.pop()
-            stack.append([*b, *a, row] if op in (AND, OR) else [*a, *b, row])
+            stack.append([*b, *a, row] if op in (ops.AND, ops.OR) else [*a, *b, row])
     return Formula.from_rows(stack[0])  # type: ignore[arg-type]
 
 

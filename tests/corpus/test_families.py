@@ -30,19 +30,7 @@ from rhovec.corpus.rules import MIN_DEPTH
 from rhovec.corpus.text import horizons, texts
 from rhovec.corpus.trees import COLUMNS, UNIT
 from rhovec.errors import RhovecError
-from rhovec.formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    LE,
-    LT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    arity,
-    is_timed,
-)  # fmt: skip
+from rhovec.formula import operators as ops
 
 from .formulae import ROOM, formula_of, rows_of, same_batch, seed_of
 
@@ -83,7 +71,7 @@ def test_changes_are_counted_where_they_belong(batch) -> None:
     assert (rewrites.sum(1) > 0).tolist() == rewritten.tolist()
     assert dual[batch.kind == SEED].sum() == 0
     ends = batch.programs.offsets[1:] - 1
-    windows = np.isin(batch.programs.code[:, 0], (ALWAYS, EVENTUALLY))
+    windows = np.isin(batch.programs.code[:, 0], (ops.ALWAYS, ops.EVENTUALLY))
     has_window = np.diff(np.concatenate([[0], np.cumsum(windows)])[np.r_[0, ends + 1]]) > 0
     roomy = (batch.kind == PERTURBED) & has_window & (batch.tokens < 300)
     assert dual[roomy].mean() == pytest.approx(DUALITY, abs=0.05)
@@ -91,10 +79,10 @@ def test_changes_are_counted_where_they_belong(batch) -> None:
 
 def test_windows_are_valid_and_bounded(batch) -> None:
     code = batch.programs.code
-    timed = code[np.isin(code[:, 0], [op for op in range(15) if is_timed(op)])]
+    timed = code[np.isin(code[:, 0], [op for op in range(15) if ops.is_timed(op)])]
     lo, hi = timed[:, 1], timed[:, 2]
     assert lo.min() >= 0
-    assert ((hi == UNBOUNDED) | (hi >= lo)).all()
+    assert ((hi == ops.UNBOUNDED) | (hi >= lo)).all()
     assert max(lo.max(), hi.max()) <= MAX_BOUND
 
 
@@ -141,9 +129,14 @@ def test_one_operator_as_its_opposite() -> None:
             differences.add((int(seed.code[place, 0]), int(other.code[place, 0])))
             assert (seed.thresholds == other.thresholds).all()
     assert differences == {
-        (ALWAYS, EVENTUALLY), (EVENTUALLY, ALWAYS), (AND, OR), (OR, AND), (UNTIL, AND),
-        (GE, LE), (LE, GE),
-    }  # fmt: skip
+        (ops.ALWAYS, ops.EVENTUALLY),
+        (ops.EVENTUALLY, ops.ALWAYS),
+        (ops.AND, ops.OR),
+        (ops.OR, ops.AND),
+        (ops.UNTIL, ops.AND),
+        (ops.GE, ops.LE),
+        (ops.LE, ops.GE),
+    }
     assert str(rv.simplify(changed[0])) != str(rv.simplify(seeds[0]))
 
 
@@ -156,10 +149,16 @@ def test_bands_are_two_thresholds_on_one_channel() -> None:
         for (left, _, _, c, low), (right, _, _, d, high), (op, *_) in zip(
             rows, rows[1:], rows[2:], strict=False
         ):
-            if left <= LT and right <= LT and op in (AND, OR) and c == d and low <= high:
-                inside += (op, left, right) == (AND, GE, LE)
-                outside += (op, left, right) == (OR, LE, GE)
-        alone += sum(row[0] <= LT for row in rows) % 2
+            if (
+                ops.IS_ATOM[left]
+                and ops.IS_ATOM[right]
+                and op in (ops.AND, ops.OR)
+                and c == d
+                and low <= high
+            ):
+                inside += (op, left, right) == (ops.AND, ops.GE, ops.LE)
+                outside += (op, left, right) == (ops.OR, ops.LE, ops.GE)
+        alone += sum(ops.IS_ATOM[row[0]] for row in rows) % 2
     assert inside > 2 * outside > 100
     assert alone < 30  # where there was no room
     assert (
@@ -186,7 +185,7 @@ def leaf_levels(phi: rv.Formula) -> set[int]:
     sizes = phi.shape()[0]
     while todo:
         node, level = todo.pop()
-        n_operands = arity(int(phi.code[node, 0]))
+        n_operands = ops.arity(int(phi.code[node, 0]))
         if n_operands == 0:
             levels.add(level)
         place = node - 1
@@ -207,7 +206,7 @@ def test_perturbations_stay_in_their_ranges() -> None:
         assert perturb(state, rows, len(rows), out) == len(rows)
         psi = formula_of(out[: len(rows)])
         assert np.array_equal(phi.code[:, [0, 3]], psi.code[:, [0, 3]])
-        atoms = phi.code[:, 0] <= LT
+        atoms = ops.IS_ATOM[phi.code[:, 0]]
         before, after = phi.thresholds[atoms], psi.thresholds[atoms]
         change = np.abs(after - before)
         vibration = bool((change <= 0.1 * np.abs(before) + 0.5 / UNIT + 1e-9).all())
@@ -215,12 +214,12 @@ def test_perturbations_stay_in_their_ranges() -> None:
         for (op, lo, hi, _), (_, new_lo, new_hi, _) in zip(
             phi.code.tolist(), psi.code.tolist(), strict=True
         ):
-            if not is_timed(op):
+            if not ops.is_timed(op):
                 continue
             vibration &= 0.85 * lo - 0.5 <= new_lo <= 1.15 * lo + 0.5
             shift &= max(0, lo - 15) <= new_lo <= lo + 40
-            assert (hi == UNBOUNDED) == (new_hi == UNBOUNDED)
-            if hi != UNBOUNDED:
+            assert (hi == ops.UNBOUNDED) == (new_hi == ops.UNBOUNDED)
+            if hi != ops.UNBOUNDED:
                 width, new = hi - lo, new_hi - new_lo
                 assert max(1, 0.6 * width - 0.5) <= new <= max(1, 1.8 * width + 0.5)
         assert vibration or shift
@@ -236,14 +235,16 @@ def test_seeds_have_the_law_of_random_formulae() -> None:
 
     def law(formulae):
         code = np.concatenate([phi.code for phi in formulae])
-        thresholds = np.concatenate([phi.thresholds[phi.code[:, 0] <= LT] for phi in formulae])
-        timed = code[np.isin(code[:, 0], [op for op in range(15) if is_timed(op)])]
-        bounded = timed[timed[:, 2] != UNBOUNDED]
+        thresholds = np.concatenate(
+            [phi.thresholds[ops.IS_ATOM[phi.code[:, 0]]] for phi in formulae]
+        )
+        timed = code[np.isin(code[:, 0], [op for op in range(15) if ops.is_timed(op)])]
+        bounded = timed[timed[:, 2] != ops.UNBOUNDED]
         return np.array([
             *np.bincount(code[:, 0], minlength=15) / len(code),
             *np.bincount([phi.depth for phi in formulae], minlength=7) / len(formulae),
             thresholds.mean(), thresholds.std() - 1, (np.abs(thresholds) > 2).mean(),
-            (timed[:, 2] == UNBOUNDED).mean(), (timed[:, 1] == 0).mean(),
+            (timed[:, 2] == ops.UNBOUNDED).mean(), (timed[:, 1] == 0).mean(),
             bounded[:, 1].mean() / 35, bounded[:, 2].mean() / 35, (bounded[:, 2] == 35).mean(),
         ])  # fmt: skip
 

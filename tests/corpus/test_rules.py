@@ -11,7 +11,7 @@ from rhovec.corpus.perturb import dualise
 from rhovec.corpus.rules import FORMS, MIN_DEPTH, RULES, applies, apply, rewrite
 from rhovec.corpus.trees import CHANNEL, COLUMNS, HI, LO, OP, SIZE, THRESHOLD, append
 from rhovec.formula import Formula
-from rhovec.formula.core import ALWAYS, EVENTUALLY, UNBOUNDED, is_timed
+from rhovec.formula import operators as ops
 from rhovec.robustness.reference import robustness_trace
 
 from .formulae import ROOM, formula_of, rows_of
@@ -31,10 +31,10 @@ def wide_formulae(n: int, seed: int) -> list[Formula]:
         window = np.sort(rng.integers(0, 81, 2)).tolist()
         rows = []
         for op, lo, hi, channel, threshold in phi.rows():
-            if is_timed(op):
+            if ops.is_timed(op):
                 if i % 2:
                     lo, hi = window
-                elif hi != UNBOUNDED:
+                elif hi != ops.UNBOUNDED:
                     lo, hi = np.sort(rng.integers(0, 81, 2)).tolist()
             rows.append((op, lo, hi, channel, round(threshold, 1)))
         out.append(Formula.from_rows(rows))
@@ -113,7 +113,7 @@ def test_duality_leaves_the_meaning_unchanged() -> None:
         n = dualise(rows, len(rows), out)
         before.append(formula_of(rows))
         after.append(formula_of(out[:n]))
-        for op, dual in ((ALWAYS, EVENTUALLY), (EVENTUALLY, ALWAYS)):
+        for op, dual in ((ops.ALWAYS, ops.EVENTUALLY), (ops.EVENTUALLY, ops.ALWAYS)):
             assert (rows[:, OP] == op).sum() == (out[:n, OP] == dual).sum()
     assert_same_meaning(before, after, seed=1)
 

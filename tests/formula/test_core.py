@@ -14,21 +14,8 @@ from hypothesis import strategies as st
 import rhovec as rv
 from rhovec.errors import FormulaError
 from rhovec.formula import Formula, parse
-from rhovec.formula.core import (
-    ALWAYS,
-    AND,
-    MAX_BOUND,
-    NAMES,
-    NEXT,
-    NOT,
-    UNBOUNDED,
-    UNTIL,
-    arity,
-    canonical_channel,
-    compose,
-    is_timed,
-    natural_key,
-)
+from rhovec.formula import operators as ops
+from rhovec.formula.core import canonical_channel, compose, natural_key
 from rhovec.formula.strategies import formulae
 
 DEEP = 100_000
@@ -52,15 +39,15 @@ def facts_of(phi: Formula) -> Facts:
         op, lo, hi, channel, _ = rows[end]
         names = {name for name, _ in channel} if channel else set()
         start, below = end, []
-        for _ in range(arity(op)):
+        for _ in range(ops.arity(op)):
             start, facts = visit(start - 1)
             below.insert(0, facts)
         size = 1 + sum(f.size for f in below)
         depth = max((f.depth + 1 for f in below), default=0)
         ahead = max((f.horizon for f in below), default=0)
-        if is_timed(op):
-            ahead += lo if hi == UNBOUNDED else hi
-        ahead += op == NEXT
+        if ops.is_timed(op):
+            ahead += lo if hi == ops.UNBOUNDED else hi
+        ahead += op == ops.NEXT
         return start, Facts(
             size,
             depth,
@@ -95,8 +82,8 @@ def test_horizon() -> None:
     assert parse("next always[2,5] x > 0").horizon == 6
     assert parse("always[7,inf] eventually[0,2] x > 0").horizon == 9
     assert parse("always[0,3] x > 0 until[1,4] next y > 0").horizon == 7
-    far = parse(f"always[0,{MAX_BOUND}] " * 20_000 + "x > 0")
-    assert far.horizon == 20_000 * MAX_BOUND  # more than 64 bits hold
+    far = parse(f"always[0,{ops.MAX_BOUND}] " * 20_000 + "x > 0")
+    assert far.horizon == 20_000 * ops.MAX_BOUND  # more than 64 bits hold
 
 
 @given(formulae(linear=True), formulae(linear=True))
@@ -157,8 +144,8 @@ def test_operators() -> None:
     assert a | b == parse("x > 1 or y - x < 2")
     assert a >> b == parse("x > 1 -> y - x < 2")
     assert ~(a & b) | a == parse("(not (x > 1 and y - x < 2)) or x > 1")
-    assert compose(UNTIL, a, b, lo=2, hi=5) == parse("x > 1 until[2,5] y - x < 2")
-    assert compose(ALWAYS, a, lo=3) == parse("always[3,inf] x > 1")
+    assert compose(ops.UNTIL, a, b, lo=2, hi=5) == parse("x > 1 until[2,5] y - x < 2")
+    assert compose(ops.ALWAYS, a, lo=3) == parse("always[3,inf] x > 1")
 
 
 def test_a_formula_has_no_truth_value() -> None:
@@ -171,19 +158,19 @@ def test_misuse_is_named() -> None:
     with pytest.raises(FormulaError, match=r"parse text with rv\.parse first"):
         a & "y > 1"  # type: ignore[operator]
     with pytest.raises(FormulaError, match="and takes 2 operand"):
-        compose(AND, a)
+        compose(ops.AND, a)
     with pytest.raises(FormulaError, match="0 <= left <= right"):
-        compose(ALWAYS, a, lo=3, hi=2)
+        compose(ops.ALWAYS, a, lo=3, hi=2)
     with pytest.raises(FormulaError, match="0 <= left <= right"):
-        compose(ALWAYS, a, lo=-1, hi=2)
+        compose(ops.ALWAYS, a, lo=-1, hi=2)
     with pytest.raises(FormulaError, match="use inf"):
-        compose(ALWAYS, a, lo=0, hi=MAX_BOUND + 1)
+        compose(ops.ALWAYS, a, lo=0, hi=ops.MAX_BOUND + 1)
 
 
 def test_every_operator_has_a_name_and_an_arity() -> None:
-    assert [arity(op) for op in range(len(NAMES))] == [0] * 6 + [1] * 4 + [2] * 5
-    assert [name for op, name in enumerate(NAMES) if is_timed(op)] == [
-        "always", "eventually", "until",
+    assert [ops.arity(op) for op in range(len(ops.NAMES))] == [0] * 6 + [1] * 4 + [2] * 7
+    assert [name for op, name in enumerate(ops.NAMES) if ops.is_timed(op)] == [
+        "always", "eventually", "until", "release", "weak_until",
     ]  # fmt: skip
 
 
@@ -216,4 +203,4 @@ def test_depth_is_limited_by_memory_alone() -> None:
     assert (phi.size, phi.depth, phi.horizon) == (DEEP + 1, DEEP, 0)
     assert pickle.loads(pickle.dumps(phi)) == copy.deepcopy(phi) == phi
     assert hash(phi) == hash(parse("not " * DEEP + "x > 1"))
-    assert compose(NOT, phi).depth == DEEP + 1
+    assert compose(ops.NOT, phi).depth == DEEP + 1

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import rhovec as rv
 from rhovec.errors import ParseError, RhovecError
+from rhovec.formula import operators as ops
 from rhovec.formula import parser
-from rhovec.formula.core import ALWAYS, EVENTUALLY, NAMES, UNBOUNDED, Formula
+from rhovec.formula.core import Formula
 from rhovec.formula.parser import exact_step, parse
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
 
@@ -74,7 +75,7 @@ def test_the_lists_above_are_all_there_is() -> None:
     for spellings in (UNARY_SPELLINGS, BINARY_SPELLINGS, COMPARISON_SPELLINGS):
         listed |= {*spellings, *(s for others in spellings.values() for s in others)}
     assert listed == parser.RESERVED
-    assert set(NAMES) <= listed
+    assert set(ops.NAMES) <= listed
 
 
 def test_the_text_of_the_design() -> None:
@@ -319,10 +320,10 @@ def test_tolerances() -> None:
         ("[0,0.3]", "0.1", (0, 3)),
         ("[1.10,2.20]", 0.05, (22, 44)),
         ("[1e-3, 1]", 1e-3, (1, 1000)),
-        ("[5,inf]", 2.5, (2, UNBOUNDED)),
+        ("[5,inf]", 2.5, (2, ops.UNBOUNDED)),
         ("[0,60]", 60, (0, 1)),
         ("[ 0.5 : 1 ]", 0.25, (2, 4)),
-        ("", 0.1, (0, UNBOUNDED)),
+        ("", 0.1, (0, ops.UNBOUNDED)),
     ],
 )
 def test_bounds_in_seconds(window: str, dt: float | str, steps: tuple[int, int]) -> None:
@@ -601,6 +602,6 @@ def test_any_text_is_a_formula_or_a_parse_error() -> None:
 
 def test_windows_of_both_kinds_share_a_parser() -> None:
     """[a,b] of whole steps has a shortcut: it must agree with bounds read one by one."""
-    for op, name in ((ALWAYS, "always"), (EVENTUALLY, "eventually")):
+    for op, name in ((ops.ALWAYS, "always"), (ops.EVENTUALLY, "eventually")):
         for text, window in (("[ 3 , 007 ]", (3, 7)), ("[00000000000000000005:9]", (5, 9))):
             assert parse(f"{name}{text} x > 0").rows()[-1][:3] == (op, *window)

@@ -7,14 +7,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from rhovec.formula import operators as ops
 from rhovec.formula import random_formulae
-from rhovec.formula.core import GE, LE, NAMES, UNBOUNDED, Row, arity, is_timed
+from rhovec.formula.operators import Row
 from rhovec.formula.sample import LAST_BOUND, LEAF_PROBABILITY, MAX_DEPTH, OPERATORS
 
 DRAWN = random_formulae(12_000, seed=0)
 ROWS: list[Row] = [row for phi in DRAWN for row in phi.rows()]
 ATOMS = [row for row in ROWS if row[3] is not None]
-WINDOWS = [row[1:3] for row in ROWS if is_timed(row[0])]
+WINDOWS = [row[1:3] for row in ROWS if ops.is_timed(row[0])]
 
 
 def check_share(hits: int, total: int, probability: float) -> None:
@@ -42,12 +43,12 @@ def test_operators_below_the_root_are_alike_too() -> None:
     counts = Counter(row[0] for row in ROWS if row[3] is None)
     assert set(counts) == set(OPERATORS)
     for op, count in counts.items():
-        assert abs(count / sum(counts.values()) - 1 / 6) < 0.02, NAMES[op]
+        assert abs(count / sum(counts.values()) - 1 / 6) < 0.02, ops.NAMES[op]
 
 
 def depth_distribution() -> dict[int, float]:
     """Probability of each depth of a formula, from the stated probabilities."""
-    binary = sum(arity(op) == 2 for op in OPERATORS) / len(OPERATORS)
+    binary = sum(ops.arity(op) == 2 for op in OPERATORS) / len(OPERATORS)
     total = dict.fromkeys(range(1, MAX_DEPTH + 1), 0.0)
     for limit in range(1, MAX_DEPTH + 1):
         # at_most[d]: that a node's subtree is at most d deep; from the limit, where it is an atom.
@@ -77,8 +78,8 @@ def test_leaves_come_with_their_probability() -> None:
 
 
 def test_atoms() -> None:
-    check_share(sum(row[0] == GE for row in ATOMS), len(ATOMS), 0.5)
-    assert {row[0] for row in ATOMS} == {GE, LE}
+    check_share(sum(row[0] == ops.GE for row in ATOMS), len(ATOMS), 0.5)
+    assert {row[0] for row in ATOMS} == {ops.GE, ops.LE}
     variables = Counter(row[3] for row in ATOMS)
     assert set(variables) == {((f"x_{i}", 1.0),) for i in range(3)}
     for count in variables.values():
@@ -91,12 +92,12 @@ def test_atoms() -> None:
 
 
 def test_windows() -> None:
-    whole = WINDOWS.count((0, UNBOUNDED))
+    whole = WINDOWS.count((0, ops.UNBOUNDED))
     left_of_zero = 0.9 * 0.2 / LAST_BOUND  # right-unbounded with left 0 looks the same
     check_share(whole, len(WINDOWS), 0.1 + left_of_zero)
-    open_ended = [lo for lo, hi in WINDOWS if hi == UNBOUNDED]
+    open_ended = [lo for lo, hi in WINDOWS if hi == ops.UNBOUNDED]
     check_share(len(open_ended), len(WINDOWS), 0.1 + 0.9 * 0.2)
-    closed = [(lo, hi) for lo, hi in WINDOWS if hi != UNBOUNDED]
+    closed = [(lo, hi) for lo, hi in WINDOWS if hi != ops.UNBOUNDED]
     assert all(0 <= lo < hi <= LAST_BOUND for lo, hi in closed)
     lefts = Counter(lo for lo, _ in closed)
     assert set(lefts) == set(range(LAST_BOUND))

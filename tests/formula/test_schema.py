@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rhovec.errors import SchemaError
 from rhovec.formula import Formula, parse
-from rhovec.formula.core import NEXT, UNBOUNDED, is_timed
+from rhovec.formula import operators as ops
 from rhovec.formula.sample import random_formulae
 from rhovec.formula.schema import Schema, SchemaChannel, SharedVariableWarning
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
@@ -99,7 +99,7 @@ def test_next_is_lifted_by_a_stride_and_kept_without() -> None:
     plain = Schema((SPEED,), dt=0.5)
     phi = parse("next speed > 85")
     assert plain.lift(plain.lower(phi)) == phi
-    assert plain.lower(phi).code[-1, 0] == NEXT
+    assert plain.lower(phi).code[-1, 0] == ops.NEXT
     slow = replace(plain, stride=4)
     assert slow.to_text("next ( x_0 > 1 )") == "eventually[2,2] ( speed > 85 )"
     with pytest.raises(SchemaError, match="next"):
@@ -167,11 +167,11 @@ def test_a_stride_never_moves_a_bound_by_more_than_half(phi: Formula, stride: in
     except SchemaError:
         return
     moved = schema.lift(lowered)
-    timed = np.array([is_timed(op) for op in phi.code[:, 0]])
-    bounded = phi.code[:, 2] != UNBOUNDED
+    timed = np.array([ops.is_timed(op) for op in phi.code[:, 0]])
+    bounded = phi.code[:, 2] != ops.UNBOUNDED
     assert (abs(moved.code[:, 1] - phi.code[:, 1]) * 2 <= stride).all()
     assert (abs(moved.code[bounded, 2] - phi.code[bounded, 2]) * 2 <= stride).all()
-    assert np.array_equal(moved.code[:, 2] == UNBOUNDED, ~bounded)
+    assert np.array_equal(moved.code[:, 2] == ops.UNBOUNDED, ~bounded)
     wide = timed & bounded & (phi.code[:, 1] < phi.code[:, 2])
     assert (lowered.code[wide, 1] < lowered.code[wide, 2]).all()
 

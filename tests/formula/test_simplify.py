@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import rhovec as rv
 from rhovec.formula import Formula, parse, simplify
-from rhovec.formula.core import AND, IFF, MAX_BOUND, OR, Row, arity
+from rhovec.formula import operators as ops
+from rhovec.formula.operators import Row
 from rhovec.formula.strategies import formulae
 from rhovec.robustness.reference import satisfaction_trace
 
@@ -99,8 +100,8 @@ def shuffled(phi: Formula, seed: int) -> Formula:
     rng = np.random.default_rng(seed)
     stack: list[list[Row]] = []
     for row in phi.rows():
-        operands = [stack.pop() for _ in range(arity(row[0]))][::-1]
-        if row[0] in (AND, OR, IFF) and rng.random() < 0.5:
+        operands = [stack.pop() for _ in range(ops.arity(row[0]))][::-1]
+        if row[0] in (ops.AND, ops.OR, ops.IFF) and rng.random() < 0.5:
             operands.reverse()
         stack.append([r for operand in operands for r in operand] + [row])
     return Formula.from_rows(stack[0])
@@ -211,7 +212,7 @@ def test_nested_windows_of_one_kind_become_one(windows: list[tuple[int, int]], n
 
 
 def test_windows_are_not_merged_beyond_the_largest_bound() -> None:
-    phi = parse(f"always[0,{MAX_BOUND}] always[0,1] x_0 > 0")
+    phi = parse(f"always[0,{ops.MAX_BOUND}] always[0,1] x_0 > 0")
     assert simplify(phi) == phi
     assert same_robustness(phi, simplify(phi), 3)
 

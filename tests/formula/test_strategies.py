@@ -6,16 +6,8 @@ import pytest
 from hypothesis import Phase, find, given, settings
 
 from rhovec.formula import Formula, parse
-from rhovec.formula.core import (
-    FALSE,
-    LT,
-    NAMES,
-    TRUE,
-    UNBOUNDED,
-    arity,
-    canonical_channel,
-    is_timed,
-)
+from rhovec.formula import operators as ops
+from rhovec.formula.core import canonical_channel
 from rhovec.formula.strategies import atoms, formulae
 
 VARIABLES = ("speed", "rpm")
@@ -26,14 +18,14 @@ any_example = settings(max_examples=2000, database=None, phases=[Phase.generate]
 def test_formulae_keep_to_what_was_asked(phi: Formula) -> None:
     rows = phi.rows()
     assert set(phi.variables) <= set(VARIABLES)
-    assert sum(arity(row[0]) == 0 for row in rows) <= 6
+    assert sum(ops.arity(row[0]) == 0 for row in rows) <= 6
     for op, lo, hi, channel, _ in rows:
-        assert (channel is not None) == (op <= LT)
+        assert (channel is not None) == ops.IS_ATOM[op]
         if channel is not None:
             assert canonical_channel(dict(channel)) == (channel, 1)
-        if is_timed(op):
+        if ops.is_timed(op):
             assert 0 <= lo <= 4
-            assert hi == UNBOUNDED or lo <= hi <= 4
+            assert hi == ops.UNBOUNDED or lo <= hi <= 4
         else:
             assert (lo, hi) == (0, 0)
     assert parse(str(phi)) == phi
@@ -41,7 +33,7 @@ def test_formulae_keep_to_what_was_asked(phi: Formula) -> None:
 
 @given(formulae(constants=False))
 def test_constants_can_be_left_out(phi: Formula) -> None:
-    assert all(row[0] not in (TRUE, FALSE) for row in phi.rows())
+    assert all(row[0] not in (ops.TRUE, ops.FALSE) for row in phi.rows())
 
 
 @given(formulae(linear=False))
@@ -55,11 +47,11 @@ def test_atoms(phi: Formula) -> None:
     assert phi.rows()[0][3] is not None
 
 
-@pytest.mark.parametrize("op", range(len(NAMES)), ids=NAMES)
+@pytest.mark.parametrize("op", range(len(ops.NAMES)), ids=ops.NAMES)
 def test_every_operator_is_drawn(op: int) -> None:
     find(formulae(), lambda phi: op in phi.code[:, 0], settings=any_example)
 
 
 def test_linear_channels_and_open_windows_are_drawn() -> None:
     find(atoms(linear=True), lambda phi: len(phi.variables) == 3, settings=any_example)
-    find(formulae(), lambda phi: UNBOUNDED in phi.code[:, 2], settings=any_example)
+    find(formulae(), lambda phi: ops.UNBOUNDED in phi.code[:, 2], settings=any_example)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import rhovec as rv
-from rhovec.formula.core import EVENTUALLY, UNBOUNDED, UNTIL, Formula, Row, arity
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula
+from rhovec.formula.operators import Row
 from rhovec.formula.programs import Programs
 from rhovec.robustness import reference
 from rhovec.robustness.lowering import lower
@@ -54,9 +56,9 @@ def without_left_operands(phi: Formula) -> Formula:
     """Every `a until b` becomes `eventually b`."""
     stack: list[list[Row]] = []
     for row in phi.rows():
-        operands = [stack.pop() for _ in range(arity(row[0]))][::-1]
-        if row[0] == UNTIL:
-            operands, row = operands[1:], (EVENTUALLY, *row[1:])
+        operands = [stack.pop() for _ in range(ops.arity(row[0]))][::-1]
+        if row[0] == ops.UNTIL:
+            operands, row = operands[1:], (ops.EVENTUALLY, *row[1:])
         stack.append([*(r for rows in operands for r in rows), row])
     return Formula.from_rows(stack[0])
 
@@ -71,7 +73,8 @@ def clipped_windows(length: int, lo: int, hi: int, end: str) -> list[range]:
     """A window that starts past the end sees what is left of the trace, not the held sample."""
     return [
         range(
-            t + lo if t + lo < length else t, length if hi == UNBOUNDED else min(t + hi + 1, length)
+            t + lo if t + lo < length else t,
+            length if hi == ops.UNBOUNDED else min(t + hi + 1, length),
         )
         for t in range(length)
     ]

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import rhovec as rv
+from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
 from rhovec.formula.programs import Programs
 from rhovec.robustness import cpu, lowering
@@ -141,12 +142,12 @@ def test_source_compiles_for_hopper() -> None:
 
 
 def test_source_and_lowering_agree_on_numbers() -> None:
-    """The enums of ops.cu are the constants of lowering.py."""
-    instructions, columns = re.findall(r"enum \{([^}]*)\}", gpu._SOURCE.read_text())
-    for names in (instructions, columns):
+    """The enums of ops.cu are the constants of operators.py and lowering.py."""
+    enums = re.findall(r"enum \{([^}]*)\}", gpu._SOURCE.read_text())
+    for home, names in zip((ops, lowering, lowering), enums, strict=True):
         for value, name in enumerate(re.findall(r"\w+", names)):
             if name not in ("UNUSED",):
-                assert getattr(lowering, name) == value, name
+                assert getattr(home, name) == value, name
 
 
 def test_classes_cover_every_formula_once() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import rhovec as rv
 from rhovec.errors import FormulaError
-from rhovec.formula.core import ALWAYS, GE, GT, LE, LT, UNBOUNDED, Formula
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula
 from rhovec.formula.fragment import in_fragment
 from rhovec.formula.programs import Programs
 from rhovec.formula.strategies import formulae
@@ -69,9 +70,9 @@ def test_any_formula_comes_back_as_far_as_it_can_be_told(phi: Formula) -> None:
     phi = in_fragment(phi)
     assert back.channels == phi.channels
     for row, (op, lo, hi, channel, threshold) in zip(phi.rows(), back.rows(), strict=True):
-        assert op == {GT: GE, LT: LE}.get(row[0], row[0])
+        assert op == {ops.GT: ops.GE, ops.LT: ops.LE}.get(row[0], row[0])
         assert lo == min(row[1], 99)
-        assert hi == (UNBOUNDED if row[2] >= 99 else row[2])
+        assert hi == (ops.UNBOUNDED if row[2] >= 99 else row[2])
         assert channel == row[3]
         assert threshold == round(threshold, 4)
         assert abs(threshold - np.clip(row[4], -99.9999, 99.9999)) <= 0.5001e-4
@@ -232,4 +233,4 @@ def test_limits_that_no_formula_keeps_are_refused(limits: tuple[int, int, int]) 
 
 def test_always_is_told_by_its_window() -> None:
     phi = p.from_prefix(tokens_of(rv.parse("always[99,200] x_0 > 1")))
-    assert phi.rows()[-1][:3] == (ALWAYS, 99, UNBOUNDED)
+    assert phi.rows()[-1][:3] == (ops.ALWAYS, 99, ops.UNBOUNDED)

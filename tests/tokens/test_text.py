@@ -17,7 +17,8 @@ from rhovec.corpus import Recipe, draw_families
 from rhovec.corpus.families import MAX_TOKENS
 from rhovec.corpus.text import texts
 from rhovec.errors import FormulaError
-from rhovec.formula.core import GE, NAMES, Formula
+from rhovec.formula import operators as ops
+from rhovec.formula.core import Formula
 from rhovec.formula.programs import Programs
 from rhovec.formula.strategies import formulae
 from rhovec.tokens import text as t
@@ -43,7 +44,7 @@ def positional(phi: Formula) -> str:
 
 
 def atom(threshold: float) -> Formula:
-    return Formula.from_rows([(GE, 0, 0, (("x_0", 1.0),), threshold)])
+    return Formula.from_rows([(ops.GE, 0, 0, (("x_0", 1.0),), threshold)])
 
 
 def unpacked(tokens: t.TextTokens) -> Iterator[list[int]]:
@@ -133,7 +134,7 @@ def test_the_longest_symbol_wins(text: str, symbols: str) -> None:
 
 @given(formulae(("x_0", "x_7", "x_123"), max_leaves=8, max_bound=1000))
 def test_every_formula_reads_back_or_is_refused_for_what_it_holds(phi: Formula) -> None:
-    outside = {NAMES[op] for op in phi.code[:, 0]} - set(t.SYMBOLS)
+    outside = {ops.NAMES[op] for op in phi.code[:, 0]} - set(t.SYMBOLS)
     if outside:
         with pytest.raises(FormulaError, match=f"contains ({'|'.join(outside)}), .*tree tokens"):
             t.encode(phi)
@@ -267,7 +268,7 @@ def test_what_is_refused_and_why(text: str, message: str) -> None:
 @given(formulae(max_leaves=6))
 def test_the_advice_in_the_messages_helps(phi: Formula) -> None:
     simple = rv.simplify(phi)
-    names = {NAMES[op] for op in simple.code[:, 0]} - set(t.SYMBOLS)
+    names = {ops.NAMES[op] for op in simple.code[:, 0]} - set(t.SYMBOLS)
     assert names <= {"<->"} or simple.size == 1
 
 

@@ -18,25 +18,23 @@ import numpy as np
 from numba import njit
 
 from ..errors import FormulaError
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    GT,
-    LE,
-    LT,
-    NAMES,
-    NOT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    natural_key,
-)
+from ..formula import operators as ops
+from ..formula.core import natural_key
 from ..formula.programs import Programs
 
 LARGEST = 256  # nodes of a formula
-_KNOWN = (GE, GT, LE, LT, NOT, ALWAYS, EVENTUALLY, AND, OR, UNTIL)
+_KNOWN = (
+    ops.GE,
+    ops.GT,
+    ops.LE,
+    ops.LT,
+    ops.NOT,
+    ops.ALWAYS,
+    ops.EVENTUALLY,
+    ops.AND,
+    ops.OR,
+    ops.UNTIL,
+)
 _PASSES = 16
 _SKIP = -1  # in the place of an operator: hand on the operand
 
@@ -56,7 +54,7 @@ def canonical(programs: Programs, points: int = 100) -> Programs:
     """The simplest forms of formulae of at most LARGEST nodes, without ->, <->, next, true, false."""
     unknown = ~np.isin(programs.code[:, 0], _KNOWN)
     if unknown.any():
-        name = NAMES[programs.code[int(unknown.argmax()), 0]]
+        name = ops.NAMES[programs.code[int(unknown.argmax()), 0]]
         raise FormulaError(
             f"a canonical form has no {name}; give the formula as in_fragment has it"
         )
@@ -108,12 +106,12 @@ def _canonical(code, values, offsets, largest, last):  # type: ignore[no-untyped
 def _pass(t, r, rows, values, last, scratch):  # type: ignore[no-untyped-def]
     """Store the simplified nodes of one formula; the root's number."""
     n = len(rows)
-    size, ops, los, his, flip, time, done, members = scratch
+    size, kind, los, his, flip, time, done, members = scratch
     for i in range(n):
         size[i] = 1
-        if rows[i, 0] >= NOT:
+        if ops.ARITY[rows[i, 0]] > 0:
             size[i] += size[i - 1]
-        if rows[i, 0] >= AND:
+        if ops.ARITY[rows[i, 0]] == 2:
             size[i] += size[i - 1 - size[i - 1]]
     # Downwards: what each node is under the negations above it, and from its earliest time on. From
     # the last point on nothing changes: there windows do nothing, and until is and.
@@ -121,47 +119,47 @@ def _pass(t, r, rows, values, last, scratch):  # type: ignore[no-untyped-def]
     for i in range(n - 1, -1, -1):
         op, lo, hi, now = rows[i, 0], rows[i, 1], rows[i, 2], time[i]
         flips, later = flip[i], now
-        if op <= LT:
-            op = GE if (op <= GT) != (flip[i] == 1) else LE
-        elif op == NOT:
+        if ops.IS_ATOM[op]:
+            op = ops.GE if ops.IS_ABOVE[op] != (flip[i] == 1) else ops.LE
+        elif op == ops.NOT:
             op, flips = _SKIP, 1 - flip[i]
         elif _is_timed(op):
-            if hi != UNBOUNDED and now + hi >= last:
-                hi = UNBOUNDED
+            if hi != ops.UNBOUNDED and now + hi >= last:
+                hi = ops.UNBOUNDED
             if now + lo >= last:
                 lo = last
             later = min(last, now + lo)
             if now >= last or (lo == 0 and hi == 0):
-                op = AND if op == UNTIL else _SKIP
-            elif op == UNTIL:
+                op = ops.AND if op == ops.UNTIL else _SKIP
+            elif op == ops.UNTIL:
                 flips = 0
         if flip[i] == 1:
-            if op == ALWAYS or op == EVENTUALLY:
-                op = EVENTUALLY if op == ALWAYS else ALWAYS
-            elif op == AND or op == OR:
-                op = OR if op == AND else AND
-        ops[i], los[i], his[i] = op, lo, hi
-        if rows[i, 0] >= NOT:
+            if op == ops.ALWAYS or op == ops.EVENTUALLY:
+                op = ops.EVENTUALLY if op == ops.ALWAYS else ops.ALWAYS
+            elif op == ops.AND or op == ops.OR:
+                op = ops.OR if op == ops.AND else ops.AND
+        kind[i], los[i], his[i] = op, lo, hi
+        if ops.ARITY[rows[i, 0]] > 0:
             flip[i - 1], time[i - 1] = flips, later
-        if rows[i, 0] >= AND:
+        if ops.ARITY[rows[i, 0]] == 2:
             left = i - 1 - size[i - 1]
             flip[left], time[left] = flips, now
     # Upwards: store.
     t[-1, _COUNT], t[-1, _AGAIN] = 0, 0
     for i in range(n):
-        op, lo, hi = ops[i], los[i], his[i]
+        op, lo, hi = kind[i], los[i], his[i]
         if op == _SKIP:
             done[i] = done[i - 1]
-        elif op <= LT:
+        elif ops.IS_ATOM[op]:
             done[i] = _store(t, r, op, 0, 0, rows[i, 3], values[i], -1, -1)
-        elif op == ALWAYS or op == EVENTUALLY:
+        elif op == ops.ALWAYS or op == ops.EVENTUALLY:
             done[i] = _window(t, r, op, lo, hi, done[i - 1], last)
-        elif op == UNTIL:
+        elif op == ops.UNTIL:
             done[i] = _until(t, r, lo, hi, done[i - 1 - size[i - 1]], done[i - 1], members, last)
             if flip[i] == 1:
-                if t[done[i], _OP] != UNTIL:
+                if t[done[i], _OP] != ops.UNTIL:
                     t[-1, _AGAIN] = 1  # the next pass brings the negation down
-                done[i] = _node(t, r, NOT, 0, 0, done[i], -1)
+                done[i] = _node(t, r, ops.NOT, 0, 0, done[i], -1)
         else:
             count = _flatten(t, op, done[i - 1 - size[i - 1]], members, 0)
             count = _flatten(t, op, done[i - 1], members, count)
@@ -176,37 +174,44 @@ def _pass(t, r, rows, values, last, scratch):  # type: ignore[no-untyped-def]
 def _window(t, r, op, lo, hi, x, last):  # type: ignore[no-untyped-def]
     """always or eventually of x, merged with the windows that x begins with."""
     while True:
-        if hi != UNBOUNDED and hi >= last:
-            hi = UNBOUNDED
+        if hi != ops.UNBOUNDED and hi >= last:
+            hi = ops.UNBOUNDED
         lo = min(lo, last)
         if lo == 0 and hi == 0:
             return x
         step = lo == hi or lo == last
         if step:  # a window of one point is both
-            op = ALWAYS
+            op = ops.ALWAYS
         inner, lo_x, hi_x = t[x, _OP], t[x, _LO], t[x, _HI]
-        if inner == ALWAYS or inner == EVENTUALLY:
+        if inner == ops.ALWAYS or inner == ops.EVENTUALLY:
             step_x = _is_step(t, x, last)
             if not (op == inner or step or step_x):
                 break
             if lo_x == last:
                 return x
             op = op if step_x else inner
-            lo, hi = lo + lo_x, UNBOUNDED if hi == UNBOUNDED or hi_x == UNBOUNDED else hi + hi_x
+            lo, hi = (
+                lo + lo_x,
+                ops.UNBOUNDED if hi == ops.UNBOUNDED or hi_x == ops.UNBOUNDED else hi + hi_x,
+            )
             x = t[x, _LEFT]
             t[-1, _AGAIN] = 1  # the next pass sees what of the longer window lies beyond the trace
             continue
         # G[a,b] (A U[c,inf] B) = G[a,a] (A U[c+b-a,inf] B), and likewise F of its negation.
-        negated = inner == NOT and op == EVENTUALLY
-        if step or hi == UNBOUNDED or not (negated or (inner == UNTIL and op == ALWAYS)):
+        negated = inner == ops.NOT and op == ops.EVENTUALLY
+        if (
+            step
+            or hi == ops.UNBOUNDED
+            or not (negated or (inner == ops.UNTIL and op == ops.ALWAYS))
+        ):
             break
         u = t[x, _LEFT] if negated else x
-        if t[u, _OP] != UNTIL or t[u, _HI] != UNBOUNDED:
+        if t[u, _OP] != ops.UNTIL or t[u, _HI] != ops.UNBOUNDED:
             break
         start = min(last, t[u, _LO] + hi - lo)
-        x = _node(t, r, UNTIL, start, UNBOUNDED, t[u, _LEFT], t[u, _RIGHT])
+        x = _node(t, r, ops.UNTIL, start, ops.UNBOUNDED, t[u, _LEFT], t[u, _RIGHT])
         if negated:
-            x = _node(t, r, NOT, 0, 0, x, -1)
+            x = _node(t, r, ops.NOT, 0, 0, x, -1)
         hi = lo
         t[-1, _AGAIN] = 1
     return _node(t, r, op, lo, hi, x, -1)
@@ -215,16 +220,16 @@ def _window(t, r, op, lo, hi, x, last):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _until(t, r, lo, hi, left, right, members, last):  # type: ignore[no-untyped-def]
     if r[left, right] & _BELOW:  # then A U[a,b] B = G[0,a] A
-        return _window(t, r, ALWAYS, 0, lo, left, last)
-    if t[right, _OP] == AND:  # A U (A and B) = A U B
-        count, kept = _flatten(t, AND, right, members, 0), 0
+        return _window(t, r, ops.ALWAYS, 0, lo, left, last)
+    if t[right, _OP] == ops.AND:  # A U (A and B) = A U B
+        count, kept = _flatten(t, ops.AND, right, members, 0), 0
         for k in range(count):
             if not r[left, members[k]] & _BELOW:
                 members[kept] = members[k]
                 kept += 1
         if kept < count:
-            right = _joined(t, r, AND, members, kept)
-    return _node(t, r, UNTIL, lo, hi, left, right)
+            right = _joined(t, r, ops.AND, members, kept)
+    return _node(t, r, ops.UNTIL, lo, hi, left, right)
 
 
 @njit(cache=True, nogil=True)
@@ -240,10 +245,10 @@ def _group(t, r, op, members, count, last):  # type: ignore[no-untyped-def]
                 smaller = r[b, a] & _BEFORE > 0
             one = b if smaller else a
         elif above or below:
-            one = a if (below > 0) == (op == AND) else b
+            one = a if (below > 0) == (op == ops.AND) else b
         else:
             one = -1
-            if t[a, _OP] > LT and t[b, _OP] > LT:
+            if not ops.IS_ATOM[t[a, _OP]] and not ops.IS_ATOM[t[b, _OP]]:
                 one = _merged(t, r, op, a, b, last)
                 if one < 0:
                     one = _merged(t, r, op, b, a, last)
@@ -267,45 +272,55 @@ def _merged(t, r, op, a, b, last):  # type: ignore[no-untyped-def]
     """One node for the and/or of two operators, or -1. Some laws are tried in this order alone."""
     kind, lo, hi, x = t[a, _OP], t[a, _LO], t[a, _HI], t[a, _LEFT]
     kind_b, lo_b, hi_b, y = t[b, _OP], t[b, _LO], t[b, _HI], t[b, _LEFT]
-    window = ALWAYS if op == AND else EVENTUALLY
+    window = ops.ALWAYS if op == ops.AND else ops.EVENTUALLY
     if (kind == window or _is_step(t, a, last)) and (kind_b == window or _is_step(t, b, last)):
         if lo == lo_b and hi == hi_b:  # G A and G B = G (A and B)
             return _node(t, r, kind, lo, hi, _pair(t, r, op, x, y), -1)
         if x == y and _touch(lo, hi, lo_b, hi_b):  # G[a,b] A and G[b,c] A = G[a,c] A
             return _window(t, r, window, min(lo, lo_b), _later(hi, hi_b), x, last)
-    if kind == UNTIL and kind_b == UNTIL:
+    if kind == ops.UNTIL and kind_b == ops.UNTIL:
         return _merged_untils(t, r, op, a, b)
-    if kind == NOT and kind_b == NOT:
-        opposite = _merged_untils(t, r, OR if op == AND else AND, x, y)
-        return _node(t, r, NOT, 0, 0, opposite, -1) if opposite >= 0 else -1
-    if op == OR:
+    if kind == ops.NOT and kind_b == ops.NOT:
+        opposite = _merged_untils(t, r, ops.OR if op == ops.AND else ops.AND, x, y)
+        return _node(t, r, ops.NOT, 0, 0, opposite, -1) if opposite >= 0 else -1
+    if op == ops.OR:
         return -1
-    if kind == UNTIL and hi == UNBOUNDED and (kind_b == EVENTUALLY or _is_step(t, b, last)):
+    if (
+        kind == ops.UNTIL
+        and hi == ops.UNBOUNDED
+        and (kind_b == ops.EVENTUALLY or _is_step(t, b, last))
+    ):
         if lo == lo_b and y == t[a, _RIGHT]:  # (A U[a,inf] B) and F[a,b] B = A U[a,b] B
-            return _node(t, r, UNTIL, lo, hi_b, x, y)
-    elif kind == ALWAYS and lo == 0 and kind_b == ALWAYS and lo_b == hi_b and t[y, _OP] == UNTIL:
+            return _node(t, r, ops.UNTIL, lo, hi_b, x, y)
+    elif (
+        kind == ops.ALWAYS
+        and lo == 0
+        and kind_b == ops.ALWAYS
+        and lo_b == hi_b
+        and t[y, _OP] == ops.UNTIL
+    ):
         start, stop = lo_b + t[y, _LO], t[y, _HI]
-        if stop != UNBOUNDED:
+        if stop != ops.UNBOUNDED:
             stop += lo_b
         # G[0,a] A and G[a,a] (A U[0,b] B) = A U[a,a+b] B
         if x == t[y, _LEFT] and lo_b - 1 <= hi <= start:
-            return _node(t, r, UNTIL, start, stop, x, t[y, _RIGHT])
+            return _node(t, r, ops.UNTIL, start, stop, x, t[y, _RIGHT])
     return -1
 
 
 @njit(cache=True, nogil=True)
 def _merged_untils(t, r, op, a, b):  # type: ignore[no-untyped-def]
-    if t[a, _OP] != UNTIL or t[b, _OP] != UNTIL:
+    if t[a, _OP] != ops.UNTIL or t[b, _OP] != ops.UNTIL:
         return -1
     lo, hi, left, right = t[a, _LO], t[a, _HI], t[a, _LEFT], t[a, _RIGHT]
     lo_b, hi_b, left_b, right_b = t[b, _LO], t[b, _HI], t[b, _LEFT], t[b, _RIGHT]
     if lo == lo_b and hi == hi_b:
-        if op == AND and right == right_b:  # (A U C) and (B U C) = (A and B) U C
-            return _node(t, r, UNTIL, lo, hi, _pair(t, r, AND, left, left_b), right)
-        if op == OR and left == left_b:  # (A U B) or (A U C) = A U (B or C)
-            return _node(t, r, UNTIL, lo, hi, left, _pair(t, r, OR, right, right_b))
-    elif op == OR and left == left_b and right == right_b and _touch(lo, hi, lo_b, hi_b):
-        return _node(t, r, UNTIL, min(lo, lo_b), _later(hi, hi_b), left, right)
+        if op == ops.AND and right == right_b:  # (A U C) and (B U C) = (A and B) U C
+            return _node(t, r, ops.UNTIL, lo, hi, _pair(t, r, ops.AND, left, left_b), right)
+        if op == ops.OR and left == left_b:  # (A U B) or (A U C) = A U (B or C)
+            return _node(t, r, ops.UNTIL, lo, hi, left, _pair(t, r, ops.OR, right, right_b))
+    elif op == ops.OR and left == left_b and right == right_b and _touch(lo, hi, lo_b, hi_b):
+        return _node(t, r, ops.UNTIL, min(lo, lo_b), _later(hi, hi_b), left, right)
     return -1
 
 
@@ -350,24 +365,24 @@ def _joined(t, r, op, members, count):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _is_timed(op):  # type: ignore[no-untyped-def]
-    return op == ALWAYS or op == EVENTUALLY or op == UNTIL
+    return op == ops.ALWAYS or op == ops.EVENTUALLY or op == ops.UNTIL
 
 
 @njit(cache=True, nogil=True)
 def _is_step(t, x, last):  # type: ignore[no-untyped-def]
     """Whether x is a window of one point."""
-    return t[x, _OP] == ALWAYS and (t[x, _LO] == t[x, _HI] or t[x, _LO] == last)
+    return t[x, _OP] == ops.ALWAYS and (t[x, _LO] == t[x, _HI] or t[x, _LO] == last)
 
 
 @njit(cache=True, nogil=True)
 def _touch(lo, hi, lo_b, hi_b):  # type: ignore[no-untyped-def]
     """Whether the union of two windows is a window."""
-    return (hi == UNBOUNDED or lo_b <= hi + 1) and (hi_b == UNBOUNDED or lo <= hi_b + 1)
+    return (hi == ops.UNBOUNDED or lo_b <= hi + 1) and (hi_b == ops.UNBOUNDED or lo <= hi_b + 1)
 
 
 @njit(cache=True, nogil=True)
 def _later(hi, hi_b):  # type: ignore[no-untyped-def]
-    return UNBOUNDED if hi == UNBOUNDED or hi_b == UNBOUNDED else max(hi, hi_b)
+    return ops.UNBOUNDED if hi == ops.UNBOUNDED or hi_b == ops.UNBOUNDED else max(hi, hi_b)
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -412,49 +427,49 @@ def _is_below(t, r, a, b):  # type: ignore[no-untyped-def]
     """Whether the laws of each operator alone say that a is never above b; 0 or 1."""
     op, x, right = t[a, _OP], t[a, _LEFT], t[a, _RIGHT]
     op_b, y, right_b = t[b, _OP], t[b, _LEFT], t[b, _RIGHT]
-    if op <= LT and op_b <= LT:
+    if ops.IS_ATOM[op] and ops.IS_ATOM[op_b]:
         if op != op_b or t[a, _CHANNEL] != t[b, _CHANNEL]:
             return 0
         value, value_b = t[a, _VALUE], t[b, _VALUE]
-        return 1 if (value >= value_b if op == GE else value <= value_b) else 0
-    if op == OR:
+        return 1 if (value >= value_b if op == ops.GE else value <= value_b) else 0
+    if op == ops.OR:
         return r[x, b] & r[right, b] & _BELOW
-    if op_b == AND:
+    if op_b == ops.AND:
         return r[a, y] & r[a, right_b] & _BELOW
     known = 0
-    if op == AND:
+    if op == ops.AND:
         known |= r[x, b] | r[right, b]
-    if op_b == OR:
+    if op_b == ops.OR:
         known |= r[a, y] | r[a, right_b]
     # always from now on, and until, hold now; what holds now is eventual from now on
-    if op == UNTIL or (op == ALWAYS and t[a, _LO] == 0):
+    if op == ops.UNTIL or (op == ops.ALWAYS and t[a, _LO] == 0):
         known |= r[x, b]
-    if op_b == EVENTUALLY and t[b, _LO] == 0:
+    if op_b == ops.EVENTUALLY and t[b, _LO] == 0:
         known |= r[a, y]
     if known & _BELOW:
         return 1
-    if op == NOT and op_b == NOT:
+    if op == ops.NOT and op_b == ops.NOT:
         return r[y, x] & _BELOW
     if not (_is_timed(op) and _is_timed(op_b)):
         return 0
     lo, hi, lo_b, hi_b = t[a, _LO], t[a, _HI], t[b, _LO], t[b, _HI]
-    if hi == UNBOUNDED:
+    if hi == ops.UNBOUNDED:
         hi = _FAR
-    if hi_b == UNBOUNDED:
+    if hi_b == ops.UNBOUNDED:
         hi_b = _FAR
-    if op == ALWAYS and op_b == ALWAYS:
+    if op == ops.ALWAYS and op_b == ops.ALWAYS:
         return r[x, y] & _BELOW if lo <= lo_b and hi_b <= hi else 0
-    if op == ALWAYS and op_b == EVENTUALLY:
+    if op == ops.ALWAYS and op_b == ops.EVENTUALLY:
         return r[x, y] & _BELOW if lo <= hi_b and lo_b <= hi else 0
-    if op == UNTIL and op_b == ALWAYS:
+    if op == ops.UNTIL and op_b == ops.ALWAYS:
         return r[x, y] & _BELOW if hi_b <= lo else 0
-    if op != UNTIL and op_b != EVENTUALLY:
+    if op != ops.UNTIL and op_b != ops.EVENTUALLY:
         return 0
     if lo < lo_b or hi > hi_b:
         return 0
-    if op == EVENTUALLY:
+    if op == ops.EVENTUALLY:
         return r[x, y] & _BELOW
-    if op_b == EVENTUALLY:
+    if op_b == ops.EVENTUALLY:
         return r[right, y] & _BELOW
     return r[x, y] & r[right, right_b] & _BELOW
 
@@ -463,11 +478,11 @@ def _is_below(t, r, a, b):  # type: ignore[no-untyped-def]
 def _is_before(t, r, a, b):  # type: ignore[no-untyped-def]
     """Atoms first, by variable, comparison, number; others by operator, operands, window."""
     op, op_b = t[a, _OP], t[b, _OP]
-    if op <= LT and op_b <= LT and t[a, _CHANNEL] != t[b, _CHANNEL]:
+    if ops.IS_ATOM[op] and ops.IS_ATOM[op_b] and t[a, _CHANNEL] != t[b, _CHANNEL]:
         return t[a, _CHANNEL] < t[b, _CHANNEL]
     if op != op_b:
         return op < op_b
-    if op <= LT:
+    if ops.IS_ATOM[op]:
         return t[a, _VALUE] < t[b, _VALUE]
     x, y = t[a, _LEFT], t[b, _LEFT]
     if x == y:
@@ -476,7 +491,7 @@ def _is_before(t, r, a, b):  # type: ignore[no-untyped-def]
         return r[x, y] & _BEFORE > 0
     if t[a, _LO] != t[b, _LO]:
         return t[a, _LO] < t[b, _LO]
-    return t[b, _HI] == UNBOUNDED or (t[a, _HI] != UNBOUNDED and t[a, _HI] < t[b, _HI])
+    return t[b, _HI] == ops.UNBOUNDED or (t[a, _HI] != ops.UNBOUNDED and t[a, _HI] < t[b, _HI])
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numba import njit
 
-from ..formula.core import ALWAYS, AND, EVENTUALLY, GE, LE, OR, UNBOUNDED, UNTIL
+from ..formula import operators as ops
 from ..formula.sample import LAST_BOUND, LEAF_PROBABILITY, MAX_DEPTH, OPERATORS
 from .trees import CHANNEL, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
 
@@ -70,10 +70,10 @@ def rounded(x):  # type: ignore[no-untyped-def]
 def draw_interval(state):  # type: ignore[no-untyped-def]
     """(left, right): right may be UNBOUNDED, otherwise left < right <= LAST_BOUND."""
     if uniform(state) < 0.1:
-        return 0, UNBOUNDED
+        return 0, ops.UNBOUNDED
     lo = below(state, LAST_BOUND)
     if uniform(state) < 0.2:
-        return lo, UNBOUNDED
+        return lo, ops.UNBOUNDED
     return lo, lo + 1 + below(state, LAST_BOUND - lo)
 
 
@@ -81,7 +81,7 @@ def draw_interval(state):  # type: ignore[no-untyped-def]
 def draw_atom(state, palette):  # type: ignore[no-untyped-def]
     """(comparison, channel, threshold); palette (k,) holds the family's channels."""
     channel = palette[below(state, len(palette))]
-    comparison = GE if uniform(state) < 0.5 else LE
+    comparison = ops.GE if uniform(state) < 0.5 else ops.LE
     return comparison, channel, rounded(UNIT * normal(state))
 
 
@@ -105,9 +105,9 @@ def draw_band(state, palette, prefix, n):  # type: ignore[no-untyped-def]
     half = abs(normal(state))
     low, high = rounded(UNIT * (middle - half)), rounded(UNIT * (middle + half))
     rows = (
-        (AND if inside else OR, -1, 0),
-        (LE if inside else GE, channel, high),
-        (GE if inside else LE, channel, low),
+        (ops.AND if inside else ops.OR, -1, 0),
+        (ops.LE if inside else ops.GE, channel, high),
+        (ops.GE if inside else ops.LE, channel, low),
     )
     for i in range(3):
         row = prefix[n + i]
@@ -150,9 +150,9 @@ def draw_seed(state, palette, full, bands, max_nodes, max_tokens, prefix, out): 
                 continue
             op = OPERATORS[below(state, len(OPERATORS))]
             row[OP], row[CHANNEL], row[THRESHOLD] = op, -1, 0
-            if op in (ALWAYS, EVENTUALLY, UNTIL):
+            if op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
                 row[LO], row[HI] = draw_interval(state)
-            for _ in range(2 if op >= AND else 1):
+            for _ in range(2 if ops.ARITY[op] == 2 else 1):
                 todo[pending] = depth + 1
                 pending += 1
         if pending > 0 or (full and reached < limit):

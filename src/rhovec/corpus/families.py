@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from ..errors import RhovecError
-from ..formula.core import AND, GE, GT, LT, NOT, OR, UNTIL
+from ..formula import operators as ops
 from ..formula.programs import Programs
 from .draw import draw_palette, draw_seed, key, mix, uniform
 from .perturb import DUALITY, dualise, oppose, perturb
@@ -212,21 +212,21 @@ def varies(rows, n, probes, stack):  # type: ignore[no-untyped-def]
     top = 0
     for i in range(n):
         op, channel, threshold = rows[i, OP], rows[i, CHANNEL], rows[i, THRESHOLD] / UNIT
-        if op <= LT:
+        if ops.IS_ATOM[op]:
             for k in range(len(probes)):
                 value = probes[k, channel] - threshold
-                stack[top, k] = value if op in (GE, GT) else -value
+                stack[top, k] = value if op in (ops.GE, ops.GT) else -value
             top += 1
-        elif op == NOT:
+        elif op == ops.NOT:
             for k in range(len(probes)):
                 stack[top - 1, k] = -stack[top - 1, k]
-        elif op >= AND:
+        elif ops.ARITY[op] == 2:
             top -= 1
             for k in range(len(probes)):
                 x, y = stack[top - 1, k], stack[top, k]
-                if op in (AND, UNTIL):
+                if op in (ops.AND, ops.UNTIL):
                     stack[top - 1, k] = min(x, y)
-                elif op == OR:
+                elif op == ops.OR:
                     stack[top - 1, k] = max(x, y)
     low, high = stack[0, 0], stack[0, 0]
     for k in range(len(probes)):

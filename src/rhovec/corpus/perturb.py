@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from ..formula.core import ALWAYS, AND, EVENTUALLY, GE, LE, LT, NOT, OR, UNBOUNDED, UNTIL
+from ..formula import operators as ops
 from ..formula.sample import LAST_BOUND
 from .draw import below, rounded, uniform
 from .trees import CHANNEL, HI, LO, OP, THRESHOLD, UNIT, append
@@ -30,20 +30,20 @@ def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
     for i in range(n):
         row = source[i]
         op, lo, hi, threshold = row[OP], row[LO], row[HI], row[THRESHOLD]
-        if op <= LT:
+        if ops.IS_ATOM[op]:
             if shift:
                 threshold += rounded(UNIT * uniform(state, -THRESHOLD_SHIFT, THRESHOLD_SHIFT))
             else:
                 factor = uniform(state, 1.0 - THRESHOLD_VIBRATION, 1.0 + THRESHOLD_VIBRATION)
                 threshold = rounded(threshold * factor)
-        elif op in (ALWAYS, EVENTUALLY, UNTIL):
+        elif op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
             width = hi - lo
             if shift:
                 shifts = BOUND_SHIFT_DOWN + BOUND_SHIFT_UP + 1
                 lo = max(0, lo - BOUND_SHIFT_DOWN + below(state, shifts))
             else:
                 lo = rounded(lo * uniform(state, 1.0 - BOUND_VIBRATION, 1.0 + BOUND_VIBRATION))
-            if hi != UNBOUNDED:
+            if hi != ops.UNBOUNDED:
                 hi = lo + max(1, rounded(width * uniform(state, NARROWEST, WIDEST)))
         append(out, i, op, lo, hi, row[CHANNEL], threshold)
     return n
@@ -57,25 +57,25 @@ def oppose(state, source, n, out):  # type: ignore[no-untyped-def]
     """
     eligible = 0
     for i in range(n):
-        eligible += source[i, OP] != NOT
+        eligible += source[i, OP] != ops.NOT
     chosen = below(state, eligible)
     for i in range(n):
         row = source[i]
         op, lo, hi = row[OP], row[LO], row[HI]
-        if op != NOT:
+        if op != ops.NOT:
             if chosen == 0:
-                if op == ALWAYS:
-                    op = EVENTUALLY
-                elif op == EVENTUALLY:
-                    op = ALWAYS
-                elif op == AND:
-                    op = OR
-                elif op == OR:
-                    op = AND
-                elif op == UNTIL:
-                    op, lo, hi = AND, 0, 0
+                if op == ops.ALWAYS:
+                    op = ops.EVENTUALLY
+                elif op == ops.EVENTUALLY:
+                    op = ops.ALWAYS
+                elif op == ops.AND:
+                    op = ops.OR
+                elif op == ops.OR:
+                    op = ops.AND
+                elif op == ops.UNTIL:
+                    op, lo, hi = ops.AND, 0, 0
                 else:
-                    op = LE if op == GE else GE
+                    op = ops.LE if op == ops.GE else ops.GE
             chosen -= 1
         append(out, i, op, lo, hi, row[CHANNEL], row[THRESHOLD])
     return n
@@ -88,11 +88,11 @@ def dualise(source, n, out):  # type: ignore[no-untyped-def]
     for i in range(n):
         row = source[i]
         op = row[OP]
-        if op in (ALWAYS, EVENTUALLY):
-            dual = EVENTUALLY if op == ALWAYS else ALWAYS
-            length = append(out, length, NOT, 0, 0, -1, 0)
+        if op in (ops.ALWAYS, ops.EVENTUALLY):
+            dual = ops.EVENTUALLY if op == ops.ALWAYS else ops.ALWAYS
+            length = append(out, length, ops.NOT, 0, 0, -1, 0)
             length = append(out, length, dual, row[LO], row[HI], -1, 0)
-            length = append(out, length, NOT, 0, 0, -1, 0)
+            length = append(out, length, ops.NOT, 0, 0, -1, 0)
         else:
             length = append(out, length, op, row[LO], row[HI], row[CHANNEL], row[THRESHOLD])
     return length

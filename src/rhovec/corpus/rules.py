@@ -19,19 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    GT,
-    LE,
-    LT,
-    NOT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-)
+from ..formula import operators as ops
 from ..formula.sample import LAST_BOUND
 from .draw import below, draw_atom, draw_interval, uniform
 from .trees import (
@@ -125,7 +113,14 @@ _PASSES = 32  # after which a rewrite that does not get deep enough is given up
 # [p,q] and [r,s] a partition of [a,b], [c,d] a fresh window.
 _NUMBERS = ("0", "inf", "a", "b", "A", "B", "m", "b-a", "p", "q", "r", "s", "c", "d")
 _ZERO, _INF, _A, _B, _RIGHT_A, _RIGHT_B, _M, _WIDTH, _P, _Q, _R, _S, _C, _D = range(len(_NUMBERS))
-_OPERATORS = {"not": NOT, "and": AND, "or": OR, "U": UNTIL, "G": ALWAYS, "F": EVENTUALLY}
+_OPERATORS = {
+    "not": ops.NOT,
+    "and": ops.AND,
+    "or": ops.OR,
+    "U": ops.UNTIL,
+    "G": ops.ALWAYS,
+    "F": ops.EVENTUALLY,
+}
 _SYMBOLS = ("op", "dual", "partner", "inverse", "?", "N", "L", "R", "L1", "L2", "R1", "R2")
 _FIRST_SYMBOL = 100  # above all operators
 _SAME, _DUAL, _PARTNER, _INVERSE, _ANY, _NODE = range(_FIRST_SYMBOL, _FIRST_SYMBOL + 6)
@@ -177,7 +172,7 @@ def _pass(state, source, n, out, old, palette, max_nodes, max_tokens, counts):  
         row = source[i]
         length = append(out, length, row[OP], row[LO], row[HI], row[CHANNEL], row[THRESHOLD])
         form = _choose(state, out, length - 1)
-        if form < 0 or (form == DOUBLE_NEGATION and _parent(source, n, i) == NOT):
+        if form < 0 or (form == DOUBLE_NEGATION and _parent(source, n, i) == ops.NOT):
             continue
         size = out[length - 1, SIZE]
         copy(old, 0, out, length - 1)
@@ -225,46 +220,46 @@ def applies(form, rows, root):  # type: ignore[no-untyped-def]
     """Whether a form applies to the subtree rows[root]."""
     op, lo, hi = rows[root, OP], rows[root, LO], rows[root, HI]
     if form == INVERSION:
-        return op <= LT
+        return ops.IS_ATOM[op]
     if form in (IDENTITY_ALWAYS, IDENTITY_EVENTUALLY):
         return True
     if UNTIL_NOW <= form <= ABSORPTION_OR:
-        return op != UNTIL  # which has laws of its own
-    if op <= LT:
+        return op != ops.UNTIL  # which has laws of its own
+    if ops.IS_ATOM[op]:
         return form == DOUBLE_NEGATION
     right = root - 1
-    left = right - rows[right, SIZE] if op >= AND else right
+    left = right - rows[right, SIZE] if ops.ARITY[op] == 2 else right
     if form == DOUBLE_NEGATION:
-        return op != NOT
+        return op != ops.NOT
     if form == DE_MORGAN:
-        return op in (AND, OR)
+        return op in (ops.AND, ops.OR)
     if form in (NESTED_WINDOWS, SPLIT_WINDOW):
-        if op != ALWAYS and op != EVENTUALLY:
+        if op != ops.ALWAYS and op != ops.EVENTUALLY:
             return False
         return _can_split(lo, hi) or (
-            form == NESTED_WINDOWS and hi != UNBOUNDED and (lo + 1) * (hi - lo + 1) > 2
+            form == NESTED_WINDOWS and hi != ops.UNBOUNDED and (lo + 1) * (hi - lo + 1) > 2
         )
     if form == DISTRIBUTE:
-        return (op == ALWAYS and rows[right, OP] == AND) or (
-            op == EVENTUALLY and rows[right, OP] == OR
+        return (op == ops.ALWAYS and rows[right, OP] == ops.AND) or (
+            op == ops.EVENTUALLY and rows[right, OP] == ops.OR
         )
     if form == MERGE:
         return (
-            op in (AND, OR)
+            op in (ops.AND, ops.OR)
             and rows[left, OP] == rows[right, OP] == _partner(op)
             and rows[left, LO] == rows[right, LO]
             and rows[left, HI] == rows[right, HI]
         )
-    if op != UNTIL:  # all that are left rewrite an until
+    if op != ops.UNTIL:  # all that are left rewrite an until
         return False
     if form == UNTIL_OR:
-        return rows[right, OP] == OR
+        return rows[right, OP] == ops.OR
     if form == UNTIL_AND:
-        return rows[left, OP] == AND
+        return rows[left, OP] == ops.AND
     if form == UNTIL_DELAYED:
-        return hi == UNBOUNDED and lo > 0
+        return hi == ops.UNBOUNDED and lo > 0
     if form == UNTIL_BOUNDED:
-        return hi != UNBOUNDED
+        return hi != ops.UNBOUNDED
     if form == UNTIL_SPLIT:
         return _can_split(lo, hi)
     if form == UNTIL_SHIFTED:
@@ -277,18 +272,18 @@ def apply(form, state, old, root, out, n, palette):  # type: ignore[no-untyped-d
     """Write the rewritten old[root] to out[n:], given that the form applies; the new length."""
     op, lo, hi = old[root, OP], old[root, LO], old[root, HI]
     parts = np.full(_PARTS, root)  # N, L, R, L1, L2, R1, R2
-    if op >= NOT:
+    if ops.ARITY[op] > 0:
         right = root - 1
-        left = right - old[right, SIZE] if op >= AND else right
+        left = right - old[right, SIZE] if ops.ARITY[op] == 2 else right
         parts[1], parts[2] = left, right
         parts[3], parts[4] = _operands(old, left)
         parts[5], parts[6] = _operands(old, right)
     numbers = np.zeros(len(_NUMBERS), np.int64)
-    numbers[_INF], numbers[_A], numbers[_B] = UNBOUNDED, lo, hi
-    numbers[_WIDTH] = UNBOUNDED if hi == UNBOUNDED else hi - lo
+    numbers[_INF], numbers[_A], numbers[_B] = ops.UNBOUNDED, lo, hi
+    numbers[_WIDTH] = ops.UNBOUNDED if hi == ops.UNBOUNDED else hi - lo
     numbers[_RIGHT_A], numbers[_RIGHT_B] = old[parts[2], LO], old[parts[2], HI]
     if form in (SPLIT_WINDOW, UNTIL_SPLIT):
-        stop = LAST_BOUND + 1 if hi == UNBOUNDED else hi
+        stop = LAST_BOUND + 1 if hi == ops.UNBOUNDED else hi
         numbers[_M] = lo + 1 + below(state, stop - lo - 1)
     elif form == NESTED_WINDOWS:
         numbers[_P], numbers[_Q], numbers[_R], numbers[_S] = _partition(state, lo, hi)
@@ -306,12 +301,20 @@ def apply(form, state, old, root, out, n, palette):  # type: ignore[no-untyped-d
         if symbol == _ANY:
             symbol, channel, threshold = draw_atom(state, palette)
         elif symbol == _INVERSE:
-            symbol = LT if op == GE else LE if op == GT else GT if op == LE else GE
+            symbol = (
+                ops.LT
+                if op == ops.GE
+                else ops.LE
+                if op == ops.GT
+                else ops.GT
+                if op == ops.LE
+                else ops.GE
+            )
             channel, threshold = old[root, CHANNEL], old[root, THRESHOLD]
         elif symbol == _SAME:
             symbol = op
         elif symbol == _DUAL:
-            symbol = OR if op == AND else AND
+            symbol = ops.OR if op == ops.AND else ops.AND
         elif symbol == _PARTNER:
             symbol = _partner(op)
         n = append(out, n, symbol, numbers[first], numbers[last], channel, threshold)
@@ -321,32 +324,40 @@ def apply(form, state, old, root, out, n, palette):  # type: ignore[no-untyped-d
 @njit(cache=True, nogil=True)
 def _operands(rows, node):  # type: ignore[no-untyped-def]
     """Places of the first and the last operand; the node itself where it has none."""
-    if rows[node, OP] < NOT:
+    if ops.ARITY[rows[node, OP]] == 0:
         return node, node
     last = node - 1
-    return (last - rows[last, SIZE] if rows[node, OP] >= AND else last), last
+    return (last - rows[last, SIZE] if ops.ARITY[rows[node, OP]] == 2 else last), last
 
 
 @njit(cache=True, nogil=True)
 def _partner(op):  # type: ignore[no-untyped-def]
-    return ALWAYS if op == AND else EVENTUALLY if op == OR else AND if op == ALWAYS else OR
+    return (
+        ops.ALWAYS
+        if op == ops.AND
+        else ops.EVENTUALLY
+        if op == ops.OR
+        else ops.AND
+        if op == ops.ALWAYS
+        else ops.OR
+    )
 
 
 @njit(cache=True, nogil=True)
 def _can_split(lo, hi):  # type: ignore[no-untyped-def]
     # Unbounded windows are split at or before LAST_BOUND, so that bounds do not grow.
-    return lo < LAST_BOUND if hi == UNBOUNDED else hi - lo >= 2
+    return lo < LAST_BOUND if hi == ops.UNBOUNDED else hi - lo >= 2
 
 
 @njit(cache=True, nogil=True)
 def _partition(state, lo, hi):  # type: ignore[no-untyped-def]
     """Two windows, neither [0,0], whose sums are exactly the window [lo,hi]."""
-    if hi == UNBOUNDED:
+    if hi == ops.UNBOUNDED:
         start = below(state, lo + 1)
         stop = start + 1 + below(state, LAST_BOUND - start)
         if uniform(state) < 0.5:
-            return start, stop, lo - start, UNBOUNDED
-        return lo - start, UNBOUNDED, start, stop
+            return start, stop, lo - start, ops.UNBOUNDED
+        return lo - start, ops.UNBOUNDED, start, stop
     width = hi - lo
     # All pairs (start, width) of the first window but (0, 0) and (lo, width), all alike.
     pair = 1 + below(state, (lo + 1) * (width + 1) - 2)

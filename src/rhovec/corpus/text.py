@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..formula.core import ALWAYS, AND, EVENTUALLY, LT, NAMES, UNBOUNDED, UNTIL
+from ..formula import operators as ops
 from ..formula.programs import Programs
 from .trees import UNIT, digits, number_length
 
-_NAMES = np.zeros((len(NAMES), max(map(len, NAMES))), np.uint8)
-for _i, _name in enumerate(NAMES):
+_NAMES = np.zeros((len(ops.NAMES), max(map(len, ops.NAMES))), np.uint8)
+for _i, _name in enumerate(ops.NAMES):
     _NAMES[_i, : len(_name)] = list(_name.encode())
-_NAME_LENGTHS = np.array([len(name) for name in NAMES])
+_NAME_LENGTHS = np.array([len(name) for name in ops.NAMES])
 _INF = np.frombuffer(b"inf", np.uint8)
 _SPACE, _OPEN, _CLOSE, _COMMA, _MINUS, _POINT, _ZERO, _LEFT, _RIGHT, _X, _LINE = b" (),-.0[]x_"
 
@@ -40,14 +40,14 @@ def _texts(code, thresholds, offsets):  # type: ignore[no-untyped-def]
     for b in range(len(offsets) - 1):
         for i in range(offsets[b], offsets[b + 1]):
             op = code[i, 0]
-            if op <= LT:
+            if ops.IS_ATOM[op]:
                 number = number_length(_units(thresholds[i]))
                 length[i] = 4 + digits(code[i, 3]) + _NAME_LENGTHS[op] + number
                 continue
             right = i - 1
             size[i] += size[right]
             length[i] = length[right] + 5 + _label_length(op, code[i, 1], code[i, 2])
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 left = right - size[right]
                 size[i] += size[left]
                 length[i] += length[left] + 1
@@ -58,7 +58,7 @@ def _texts(code, thresholds, offsets):  # type: ignore[no-untyped-def]
         start[offsets[b + 1] - 1] = ends[b]
         for i in range(offsets[b + 1] - 1, offsets[b] - 1, -1):
             op, at = code[i, 0], start[i]
-            if op <= LT:
+            if ops.IS_ATOM[op]:
                 data[at], data[at + 1] = _X, _LINE
                 at = _write_integer(data, at + 2, code[i, 3])
                 data[at] = _SPACE
@@ -67,7 +67,7 @@ def _texts(code, thresholds, offsets):  # type: ignore[no-untyped-def]
                 _write_number(data, at + 1, _units(thresholds[i]))
                 continue
             right = i - 1
-            if op >= AND:  # `( left label right )`
+            if ops.ARITY[op] == 2:  # `( left label right )`
                 left = right - size[right]
                 data[at], data[at + 1] = _OPEN, _SPACE
                 start[left] = at + 2
@@ -93,15 +93,15 @@ def _units(threshold):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _has_window(op, lo, hi):  # type: ignore[no-untyped-def]
-    timed = op in (ALWAYS, EVENTUALLY, UNTIL)
-    return timed and (lo != 0 or hi != UNBOUNDED)
+    timed = op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
+    return timed and (lo != 0 or hi != ops.UNBOUNDED)
 
 
 @njit(cache=True, nogil=True)
 def _label_length(op, lo, hi):  # type: ignore[no-untyped-def]
     length = _NAME_LENGTHS[op]
     if _has_window(op, lo, hi):
-        length += 3 + digits(lo) + (3 if hi == UNBOUNDED else digits(hi))
+        length += 3 + digits(lo) + (3 if hi == ops.UNBOUNDED else digits(hi))
     return length
 
 
@@ -113,7 +113,7 @@ def _write_label(data, at, op, lo, hi):  # type: ignore[no-untyped-def]
         at = _write_integer(data, at + 1, lo)
         data[at] = _COMMA
         at += 1
-        if hi == UNBOUNDED:
+        if hi == ops.UNBOUNDED:
             data[at : at + 3] = _INF
             at += 3
         else:
@@ -163,14 +163,14 @@ def _horizons(code, offsets):  # type: ignore[no-untyped-def]
         top = 0
         for i in range(offsets[b], offsets[b + 1]):
             op, lo, hi = code[i, 0], code[i, 1], code[i, 2]
-            if op <= LT:
+            if ops.IS_ATOM[op]:
                 stack[top] = 0
                 top += 1
                 continue
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 top -= 1
                 stack[top - 1] = max(stack[top - 1], stack[top])
-            if op in (ALWAYS, EVENTUALLY, UNTIL):
-                stack[top - 1] += lo if hi == UNBOUNDED else hi
+            if op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
+                stack[top - 1] += lo if hi == ops.UNBOUNDED else hi
         out[b] = stack[0]
     return out

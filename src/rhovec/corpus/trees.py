@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ..formula.core import ALWAYS, AND, EVENTUALLY, LT, NOT, UNBOUNDED, UNTIL
+from ..formula import operators as ops
 
 OP, LO, HI, CHANNEL, THRESHOLD, SIZE, DEPTH, TOKENS = range(8)
 COLUMNS = 8  # int64: one cache line a row
@@ -23,12 +23,12 @@ WRAPPING = 4  # tokens of `/s`, a space, a space and `s` around a formula
 def append(out, n, op, lo, hi, channel, threshold):  # type: ignore[no-untyped-def]
     """Write a node at out[n], above the subtrees that end there; the new length."""
     size, depth, tokens = 1, 0, node_tokens(op, lo, hi, channel, threshold)
-    if op >= NOT:
+    if ops.ARITY[op] > 0:
         right = n - 1
         size += out[right, SIZE]
         depth = out[right, DEPTH] + 1
         tokens += out[right, TOKENS]
-        if op >= AND:
+        if ops.ARITY[op] == 2:
             left = right - out[right, SIZE]
             size += out[left, SIZE]
             depth = max(depth, out[left, DEPTH] + 1)
@@ -52,18 +52,18 @@ def copy(out, n, source, root):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def node_tokens(op, lo, hi, channel, threshold):  # type: ignore[no-untyped-def]
     """Symbols of the 35-symbol vocabulary that a node adds to the canonical text."""
-    if op <= LT:  # x_ index space comparison space number
+    if ops.IS_ATOM[op]:  # x_ index space comparison space number
         return 4 + digits(channel) + number_length(threshold)
-    around = 7 if op >= AND else 6  # the name; `( `, ` `, ` `, ` )` or ` ( `, ` )`
+    around = 7 if ops.ARITY[op] == 2 else 6  # the name; `( `, ` `, ` `, ` )` or ` ( `, ` )`
     return around + interval_tokens(op, lo, hi)
 
 
 @njit(cache=True, nogil=True)
 def interval_tokens(op, lo, hi):  # type: ignore[no-untyped-def]
-    timed = op in (ALWAYS, EVENTUALLY, UNTIL)
-    if not timed or (lo == 0 and hi == UNBOUNDED):
+    timed = op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
+    if not timed or (lo == 0 and hi == ops.UNBOUNDED):
         return 0
-    return 3 + digits(lo) + (1 if hi == UNBOUNDED else digits(hi))
+    return 3 + digits(lo) + (1 if hi == ops.UNBOUNDED else digits(hi))
 
 
 @njit(cache=True, nogil=True)

@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import FormulaError, RhovecError
 from ..formula import Formula
-from ..formula.core import ALWAYS, AND, EVENTUALLY, IFF, OR
+from ..formula import operators as ops
 from ..kernel import Teacher
 from ..pages import GREY
 from ..tokens.text import encode
@@ -209,7 +209,7 @@ def swapped_operands(formulae: Sequence[Formula], seed: int) -> tuple[list[Pair]
     pairs, places = [], []
     for place, phi in enumerate(formulae):
         rows, sizes = phi.rows(), phi.shape()[0]
-        nodes = np.flatnonzero(np.isin(phi.code[:, 0], (AND, OR, IFF)))
+        nodes = np.flatnonzero(np.isin(phi.code[:, 0], (ops.AND, ops.OR, ops.IFF)))
         for node in rng.permutation(nodes).tolist():
             middle = node - int(sizes[node - 1])
             start = middle - int(sizes[middle - 1])
@@ -231,8 +231,8 @@ def exchanged_operators(formulae: Sequence[Formula]) -> tuple[list[Pair], np.nda
     for place, phi in enumerate(formulae):
         upper, lower = phi.code[1:, 0], phi.code[:-1, 0]
         found = np.flatnonzero(
-            ((upper == ALWAYS) & (lower == EVENTUALLY))
-            | ((upper == EVENTUALLY) & (lower == ALWAYS))
+            ((upper == ops.ALWAYS) & (lower == ops.EVENTUALLY))
+            | ((upper == ops.EVENTUALLY) & (lower == ops.ALWAYS))
         )
         if len(found):
             node = int(found[-1])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..corpus.families import Recipe, draw_families, find_families
-from ..formula.core import ALWAYS, EVENTUALLY, UNTIL
+from ..formula import operators as ops
 from ..formula.parser import parse
 from ..formula.programs import Programs
 from ..kernel import Teacher
@@ -67,7 +67,7 @@ def _sorts(channels: int, families: int, seed: int) -> Iterator[tuple[str, Progr
 
 def _with_bounds(programs: Programs, change: Callable[[np.ndarray], np.ndarray]) -> Programs:
     code = programs.code.copy()
-    timed = np.isin(code[:, 0], (ALWAYS, EVENTUALLY, UNTIL))
+    timed = np.isin(code[:, 0], (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL))
     code[timed, 1] = change(code[timed, 1])
     bounded = timed & (code[:, 2] >= 0)
     code[bounded, 2] = change(code[bounded, 2])

@@ -39,7 +39,7 @@ from ..corpus.rules import rewrite
 from ..corpus.trees import COLUMNS, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
 from ..errors import ParseError, RhovecError
 from ..formula import Formula, parse, simplify
-from ..formula.core import AND, FALSE, LT, NOT, TRUE
+from ..formula import operators as ops
 from ..formula.sample import MAX_DEPTH
 
 Pair = tuple[Formula, Formula]
@@ -113,11 +113,11 @@ def is_complete(phi: Formula) -> bool:
     """Whether all branches end at one depth."""
     below: list[int] = []  # depths of complete subtrees
     for op in phi.code[:, OP].tolist():
-        if op < NOT:
+        if ops.ARITY[op] == 0:
             below.append(0)
             continue
         right = below.pop()
-        if op >= AND and below.pop() != right:
+        if ops.ARITY[op] == 2 and below.pop() != right:
             return False
         below.append(right + 1)
     return True
@@ -185,7 +185,7 @@ def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
     or where the formula has `true` or `false`, which no rule speaks of.
     """
     operators, bounds = phi.code[:, OP], phi.code[:, LO : HI + 1]
-    constants = ((operators == TRUE) | (operators == FALSE)).any()
+    constants = ((operators == ops.TRUE) | (operators == ops.FALSE)).any()
     if phi.size > MAX_NODES or bounds.max() > MAX_BOUND or constants:
         return None
     room = 4 * MAX_NODES + 16  # a rewrite may triple a formula before it is found too large
@@ -214,7 +214,7 @@ def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
                 rows, length = other, dual
         if length:
             found = Formula.from_rows([
-                (op, lo, hi, phi.channels[channel] if op <= LT else None,
+                (op, lo, hi, phi.channels[channel] if ops.IS_ATOM[op] else None,
                  odd[units - _STAND_IN] if units >= _STAND_IN else units / UNIT)
                 for op, lo, hi, channel, units in rows[:length, OP : THRESHOLD + 1].tolist()
             ])  # fmt: skip

@@ -13,20 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    GT,
-    LE,
-    LT,
-    NOT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-)  # fmt: skip
+from . import operators as ops
+from .core import Formula
 from .parser import parse
 from .programs import FormulaLike, Programs, as_formulae
 
@@ -163,9 +151,9 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                 value = mantissa / 10.0**decimals
                 thresholds[n] = -value if negative and mantissa > 0 else value
                 if greater:
-                    code[n, 0] = GE if equal else GT
+                    code[n, 0] = ops.GE if equal else ops.GT
                 else:
-                    code[n, 0] = LE if equal else LT
+                    code[n, 0] = ops.LE if equal else ops.LT
                 code[n, 3] = channel
                 largest = max(largest, channel)
                 n += 1
@@ -180,26 +168,26 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                     at += 1
                     continue
                 if word == _ALWAYS or word == _G:
-                    op = ALWAYS
+                    op = ops.ALWAYS
                 elif word == _EVENTUALLY or word == _F:
-                    op = EVENTUALLY
+                    op = ops.EVENTUALLY
                 elif word == _NOT:
-                    op = NOT
+                    op = ops.NOT
                 elif letters == 0 and sign == _BANG and at + 1 < end and data[at + 1] != _EQUAL:
-                    op = NOT
+                    op = ops.NOT
                     at += 1
                 if op < 0:
                     break
             else:
                 closing = letters == 0 and (at == end or sign == _CLOSED)
                 if word == _AND:
-                    op = AND
+                    op = ops.AND
                 elif word == _OR:
-                    op = OR
+                    op = ops.OR
                 elif word == _UNTIL or word == _U:
-                    op = UNTIL
+                    op = ops.UNTIL
                 elif letters == 0 and (sign == _AMPERSAND or sign == _BAR):
-                    op = AND if sign == _AMPERSAND else OR
+                    op = ops.AND if sign == _AMPERSAND else ops.OR
                     at += 1
                     if at < end and data[at] == sign:
                         at += 1
@@ -208,7 +196,7 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                 tightest = 0 if closing else binding[op]
                 while top > 0 and stack[top - 1, 0] != _OPEN:
                     other = binding[stack[top - 1, 0]]
-                    if other < tightest or (other == tightest and op == UNTIL):
+                    if other < tightest or (other == tightest and op == ops.UNTIL):
                         break
                     top -= 1
                     code[n, 0], code[n, 1], code[n, 2] = stack[top, 0], stack[top, 1], stack[top, 2]
@@ -225,8 +213,8 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                     continue
 
             lo, hi = 0, 0
-            if op == ALWAYS or op == EVENTUALLY or op == UNTIL:
-                hi = UNBOUNDED
+            if op == ops.ALWAYS or op == ops.EVENTUALLY or op == ops.UNTIL:
+                hi = ops.UNBOUNDED
                 look = at
                 while look < end and data[look] == _SPACE:
                     look += 1

@@ -16,27 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import FormulaError
-
-# Operators. The order matters: atoms first, then constants, unary, binary operators.
-GE, GT, LE, LT, TRUE, FALSE, NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL = range(15)
-NAMES = (
-    ">=", ">", "<=", "<", "true", "false", "not", "next", "always", "eventually",
-    "and", "or", "->", "<->", "until",
-)  # fmt: skip
-UNBOUNDED = -1  # the right bound of [a,inf]
-MAX_BOUND = 10**15
-
-# A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
-Channel = tuple[tuple[str, float], ...]
-Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
-
-
-def arity(op: int) -> int:
-    return 0 if op <= FALSE else 1 if op <= EVENTUALLY else 2
-
-
-def is_timed(op: int) -> bool:
-    return op in (ALWAYS, EVENTUALLY, UNTIL)
+from . import operators as ops
+from .operators import Channel, Row
 
 
 @lru_cache(maxsize=65536)
@@ -136,18 +117,18 @@ class Formula:
             horizons: list[int] = []
             for i, (op, lo, hi, _) in enumerate(self.code.tolist()):
                 size, depth, horizon = 1, 0, 0
-                if op > FALSE:
+                if ops.ARITY[op] > 0:
                     right = i - 1
                     size, depth, horizon = sizes[right] + 1, depths[right] + 1, horizons[right]
-                    if op > EVENTUALLY:
+                    if ops.ARITY[op] == 2:
                         left = right - sizes[right]
                         size += sizes[left]
                         depth = max(depth, depths[left] + 1)
                         horizon = max(horizon, horizons[left])
-                    if op == NEXT:
+                    if op == ops.NEXT:
                         horizon += 1
-                    elif is_timed(op):
-                        horizon += lo if hi == UNBOUNDED else hi
+                    elif ops.is_timed(op):
+                        horizon += lo if hi == ops.UNBOUNDED else hi
                 sizes.append(size)
                 depths.append(depth)
                 horizons.append(horizon)
@@ -207,28 +188,28 @@ class Formula:
     # -- composition -----------------------------------------------------------------------
 
     def __invert__(self) -> Formula:
-        return compose(NOT, self)
+        return compose(ops.NOT, self)
 
     def __and__(self, other: Formula) -> Formula:
-        return compose(AND, self, other)
+        return compose(ops.AND, self, other)
 
     def __or__(self, other: Formula) -> Formula:
-        return compose(OR, self, other)
+        return compose(ops.OR, self, other)
 
     def __rshift__(self, other: Formula) -> Formula:
-        return compose(IMPLIES, self, other)
+        return compose(ops.IMPLIES, self, other)
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a Formula has no truth value; combine formulae with &, | and ~")
 
 
-def compose(op: int, *operands: Formula, lo: int = 0, hi: int = UNBOUNDED) -> Formula:
+def compose(op: int, *operands: Formula, lo: int = 0, hi: int = ops.UNBOUNDED) -> Formula:
     """The formula `op` applied to operands; lo and hi are the window of a timed operator."""
     if not all(isinstance(o, Formula) for o in operands):
         raise FormulaError("an operand is no Formula; parse text with rv.parse first")
-    if len(operands) != arity(op):
-        raise FormulaError(f"{NAMES[op]} takes {arity(op)} operand(s), not {len(operands)}")
-    if is_timed(op):
+    if len(operands) != ops.arity(op):
+        raise FormulaError(f"{ops.NAMES[op]} takes {ops.arity(op)} operand(s), not {len(operands)}")
+    if ops.is_timed(op):
         check_bounds(lo, hi)
     else:
         lo = hi = 0
@@ -237,7 +218,9 @@ def compose(op: int, *operands: Formula, lo: int = 0, hi: int = UNBOUNDED) -> Fo
 
 
 def check_bounds(lo: int, hi: int) -> None:
-    if lo < 0 or (hi != UNBOUNDED and hi < lo):
+    if lo < 0 or (hi != ops.UNBOUNDED and hi < lo):
         raise FormulaError(f"interval [{lo},{hi}] must satisfy 0 <= left <= right")
-    if max(lo, hi) > MAX_BOUND:
-        raise FormulaError(f"time bound {max(lo, hi)} is larger than {MAX_BOUND} steps; use inf")
+    if max(lo, hi) > ops.MAX_BOUND:
+        raise FormulaError(
+            f"time bound {max(lo, hi)} is larger than {ops.MAX_BOUND} steps; use inf"
+        )

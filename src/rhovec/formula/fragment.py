@@ -10,24 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import FormulaError
-from .core import (
-    AND,
-    EVENTUALLY,
-    FALSE,
-    IFF,
-    IMPLIES,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    Formula,
-    Row,
-)  # fmt: skip
+from . import operators as ops
+from .core import Formula
+from .operators import Row
 from .programs import Programs
 from .simplify import simplify
 
 LARGEST = 100_000  # nodes
-REWRITTEN = {TRUE, FALSE, NEXT, IMPLIES, IFF}
+REWRITTEN = {ops.TRUE, ops.FALSE, ops.NEXT, ops.IMPLIES, ops.IFF}
 
 
 def in_fragment(phi: Formula) -> Formula:
@@ -35,24 +25,26 @@ def in_fragment(phi: Formula) -> Formula:
     operators = set(phi.code[:, 0].tolist())
     if operators.isdisjoint(REWRITTEN):
         return phi
-    if not operators.isdisjoint((TRUE, FALSE)):
+    if not operators.isdisjoint((ops.TRUE, ops.FALSE)):
         phi = simplify(phi)
-        if phi.code[-1, 0] in (TRUE, FALSE):
+        if phi.code[-1, 0] in (ops.TRUE, ops.FALSE):
             raise FormulaError(
                 f"the formula is constantly {phi}: it has no direction, so no vector"
             )
     out: list[Row] = []
     starts: list[int] = []  # where the operands on the stack begin in out
-    negation, conjunction, disjunction = ((op, 0, 0, None, 0.0) for op in (NOT, AND, OR))
+    negation, conjunction, disjunction = (
+        (op, 0, 0, None, 0.0) for op in (ops.NOT, ops.AND, ops.OR)
+    )
     for row in phi.rows():
         op = row[0]
-        if op == NEXT:
-            out.append((EVENTUALLY, 1, 1, None, 0.0))
-        elif op in (IMPLIES, IFF):
+        if op == ops.NEXT:
+            out.append((ops.EVENTUALLY, 1, 1, None, 0.0))
+        elif op in (ops.IMPLIES, ops.IFF):
             right = starts.pop()
             a, b = out[starts[-1] : right], out[right:]
             del out[starts[-1] :]
-            if op == IFF:
+            if op == ops.IFF:
                 out += [*a, *b, conjunction]
                 a, b = [*a, negation], [*b, negation, conjunction]
                 out += [*a, *b, disjunction]
@@ -61,9 +53,9 @@ def in_fragment(phi: Formula) -> Formula:
             if len(out) > LARGEST:
                 raise FormulaError(f"without <-> the formula would have over {LARGEST} nodes")
         else:
-            if op <= FALSE:
+            if ops.ARITY[op] == 0:
                 starts.append(len(out))
-            elif op >= AND:
+            elif ops.ARITY[op] == 2:
                 starts.pop()
             out.append(row)
     return Formula.from_rows(out)

@@ -21,30 +21,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from ..errors import ParseError, RhovecError
-from .core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    MAX_BOUND,
-    NAMES,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-    Channel,
-    Formula,
-    Row,
-    canonical_channel,
-)
+from . import operators as ops
+from .core import Formula, canonical_channel
 from .expressions import (
     ARITHMETIC,
     LINEAR_LIMIT,
@@ -62,6 +40,7 @@ from .expressions import (
     negated,
     scaled,
 )
+from .operators import Channel, Row
 
 # Possessive quantifiers (*+, ++, ?+): a token is as long as it can be, and nothing is tried twice.
 _NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
@@ -85,33 +64,26 @@ _DECIMAL = re.compile(_NUMBER)
 
 # Spelling -> operator. `==` and `!=` are expanded, so they are no operators of a Formula.
 _EQ, _NE, _ADD, _SUB, _MUL, _DIV, _NEG, _POS, _OPEN, _ABS, _MIN, _MAX = range(100, 112)
-_UNARY = {
-    "not": NOT, "!": NOT, "~": NOT, "¬": NOT, "next": NEXT, "X": NEXT,
-    "always": ALWAYS, "globally": ALWAYS, "alw": ALWAYS, "alw_": ALWAYS, "G": ALWAYS, "□": ALWAYS,
-    "eventually": EVENTUALLY, "finally": EVENTUALLY, "ev": EVENTUALLY, "ev_": EVENTUALLY,
-    "F": EVENTUALLY, "◇": EVENTUALLY, "-": _NEG, "+": _POS,
-}  # fmt: skip
+_SPELLINGS = {
+    spelling: op for op, row in enumerate(ops.TABLE) for spelling in (row.name, *row.spellings)
+}
+_UNARY = {s: op for s, op in _SPELLINGS.items() if ops.arity(op) == 1} | {"-": _NEG, "+": _POS}
 _BINARY = {
-    "until": UNTIL, "until_": UNTIL, "U": UNTIL,
-    "and": AND, "&": AND, "&&": AND, "/\\": AND, "∧": AND,
-    "or": OR, "|": OR, "||": OR, "\\/": OR, "∨": OR,
-    "implies": IMPLIES, "->": IMPLIES, "=>": IMPLIES, "→": IMPLIES,
-    "iff": IFF, "<->": IFF, "<=>": IFF, "↔": IFF,
-    ">=": GE, "≥": GE, ">": GT, "<=": LE, "≤": LE, "<": LT,
+    s: op for s, op in _SPELLINGS.items() if ops.arity(op) == 2 or op in ops.COMPARISONS
+} | {
     "==": _EQ, "=": _EQ, "!=": _NE, "≠": _NE, "+": _ADD, "-": _SUB, "*": _MUL, "/": _DIV,
 }  # fmt: skip
-_CONSTANTS = {"true": TRUE, "⊤": TRUE, "false": FALSE, "⊥": FALSE}
+_CONSTANTS = {s: op for s, op in _SPELLINGS.items() if op in (ops.TRUE, ops.FALSE)}
 _FUNCTIONS = {"abs": _ABS, "min": _MIN, "max": _MAX}
-RESERVED = frozenset({*_UNARY, *_BINARY, *_CONSTANTS, *_FUNCTIONS, "inf"})
-_BINDING = {
-    _NEG: 10, _POS: 10, _MUL: 9, _DIV: 9, _ADD: 8, _SUB: 8,
-    GE: 7, GT: 7, LE: 7, LT: 7, _EQ: 7, _NE: 7,
-    NOT: 6, NEXT: 6, ALWAYS: 6, EVENTUALLY: 6, UNTIL: 5, AND: 4, OR: 3, IMPLIES: 2, IFF: 1,
+RESERVED = frozenset({*_SPELLINGS, *_UNARY, *_BINARY, *_FUNCTIONS, "inf"})
+_BINDING = {op: row.binding for op, row in enumerate(ops.TABLE)} | {
+    _NEG: 10, _POS: 10, _MUL: 9, _DIV: 9, _ADD: 8, _SUB: 8, _EQ: 7, _NE: 7,
     _OPEN: 0, _ABS: 0, _MIN: 0, _MAX: 0,
 }  # fmt: skip
-_RIGHT_ASSOCIATIVE = (UNTIL, IMPLIES)
-_SUM, _COMPARISON, _PREFIX, _UNTIL = (_BINDING[op] for op in (_ADD, GE, NOT, UNTIL))
-_FLIPPED = {GE: LE, GT: LT, LE: GE, LT: GT}
+_RIGHT_ASSOCIATIVE = {op for op, row in enumerate(ops.TABLE) if row.right_associative}
+_SUM, _COMPARISON, _PREFIX, _UNTIL = (_BINDING[op] for op in (_ADD, ops.GE, ops.NOT, ops.UNTIL))
+_TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
+_FLIPPED = {ops.GE: ops.LE, ops.GT: ops.LT, ops.LE: ops.GE, ops.LT: ops.GT}
 
 # On the operator stack: binding, operator, position, lo, hi. An open function holds in lo how many
 # operands stood before it. A plain tuple, because one is made for every operator that is read.
@@ -270,7 +242,7 @@ class _Parser:
             return True
         if token in _UNARY:
             op = _UNARY[token]
-            lo, hi = self.read_window() if op in (ALWAYS, EVENTUALLY) else (0, 0)
+            lo, hi = self.read_window() if op in _TIMED else (0, 0)
             operators.append((_BINDING[op], op, start, lo, hi))
             return True
         if token in _FUNCTIONS:
@@ -318,7 +290,7 @@ class _Parser:
             self.reduce(binding + (op in _RIGHT_ASSOCIATIVE))
             if binding <= _UNTIL:
                 self.complete_formula()
-            lo, hi = self.read_window() if op == UNTIL else (0, 0)
+            lo, hi = self.read_window() if op in _TIMED else (0, 0)
             self.operators.append((binding, op, start, lo, hi))
             return True
         if token == ",":
@@ -334,12 +306,12 @@ class _Parser:
         """An optional `[a,b]`; without one, [0,inf]."""
         if self.step is None and (match := _PLAIN_WINDOW.match(self.text, self.end)):
             lo, right = int(match[1]), match[2]
-            hi = UNBOUNDED if right == "inf" else int(right)
-            if hi == UNBOUNDED or lo <= hi:
+            hi = ops.UNBOUNDED if right == "inf" else int(right)
+            if hi == ops.UNBOUNDED or lo <= hi:
                 self.end = match.end()
                 return lo, hi
         elif not _BRACKET.match(self.text, self.end):
-            return 0, UNBOUNDED
+            return 0, ops.UNBOUNDED
         self.advance()
         opened = self.position
         self.advance()
@@ -350,7 +322,7 @@ class _Parser:
         hi = self.read_bound("right")
         if self.token != "]":
             raise self.fail(f"expected ']' after the right bound, found {self.found()}")
-        if hi != UNBOUNDED and hi < lo:
+        if hi != ops.UNBOUNDED and hi < lo:
             raise self.fail(
                 f"interval {self.text[opened : opened + 60].split(']')[0]}] ends before it starts; "
                 "write the smaller bound first",
@@ -363,7 +335,7 @@ class _Parser:
         token, start = self.token, self.position
         if token == "inf" and side == "right":
             self.advance()
-            return UNBOUNDED
+            return ops.UNBOUNDED
         if token in ("-", "+"):
             raise self.fail("a time bound must not be negative or signed")
         if self.kind != "number":
@@ -376,8 +348,8 @@ class _Parser:
                     "to give bounds in seconds, pass the sampling step (dt)"
                 )
             steps = Fraction(value)
-        elif value > MAX_BOUND:
-            steps = Fraction(MAX_BOUND + 1)
+        elif value > ops.MAX_BOUND:
+            steps = Fraction(ops.MAX_BOUND + 1)
         else:
             steps = Fraction(value) / self.step
             if steps.denominator != 1:
@@ -389,8 +361,8 @@ class _Parser:
                     )
                 shift = {"nearest": Fraction(1, 2), "down": Fraction(0), "up": Fraction(1)}
                 steps = Fraction(math.floor(steps + shift[self.rounding]))
-        if steps > MAX_BOUND:
-            raise self.fail(f"time bound is larger than {MAX_BOUND} steps; use inf", start)
+        if steps > ops.MAX_BOUND:
+            raise self.fail(f"time bound is larger than {ops.MAX_BOUND} steps; use inf", start)
         self.advance()
         return int(steps)
 
@@ -516,7 +488,7 @@ class _Parser:
             except decimal.DecimalException:
                 raise self.fail("a constant here is too large", chain.position) from None
             if i:
-                self.rows.append((AND, 0, 0, None, 0.0))
+                self.rows.append((ops.AND, 0, 0, None, 0.0))
         self.operands[-1] = chain.position
 
     # -- atoms -----------------------------------------------------------------------------
@@ -527,10 +499,10 @@ class _Parser:
             self.write_extremum(op, difference, position)
             return
         tolerance = self.equality_tolerance(difference, position)
-        upper, lower = (LE, GE) if op == _EQ else (GT, LT)
+        upper, lower = (ops.LE, ops.GE) if op == _EQ else (ops.GT, ops.LT)
         self.write_extremum(lower, added(copied(difference), Linear({}, tolerance)), position)
         self.write_extremum(upper, added(difference, Linear({}, tolerance.copy_negate())), position)
-        self.rows.append((AND if op == _EQ else OR, 0, 0, None, 0.0))
+        self.rows.append((ops.AND if op == _EQ else ops.OR, 0, 0, None, 0.0))
 
     def equality_tolerance(self, difference: Expression, position: int) -> Decimal:
         names = names_of(difference)
@@ -552,7 +524,7 @@ class _Parser:
         if isinstance(value, Linear):
             self.rows.append(self.atom(op, value, position))
             return
-        joined = OR if value.is_max == (op in (GE, GT)) else AND
+        joined = ops.OR if value.is_max == (op in (ops.GE, ops.GT)) else ops.AND
         for i, part in enumerate(value.parts):
             self.write_extremum(op, part, position)
             if i:
@@ -578,4 +550,4 @@ def spelling(op: int) -> str:
     return next(repr(s) for table in (_BINARY, _UNARY, _FUNCTIONS) for s in table if table[s] == op)
 
 
-assert all(name in RESERVED for name in NAMES)
+assert all(name in RESERVED for name in ops.NAMES)

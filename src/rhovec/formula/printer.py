@@ -9,20 +9,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from .core import (
-    FALSE,
-    LT,
-    NAMES,
-    NEXT,
-    NOT,
-    TRUE,
-    UNBOUNDED,
-    Channel,
-    Formula,
-    Row,
-    arity,
-    is_timed,
-)
+from . import operators as ops
+from .core import Formula
+from .operators import Channel, Row
 from .parser import exact_step
 
 
@@ -39,7 +28,7 @@ def to_text(phi: Formula, dt: float | str | None = None) -> str:
             parts.append(item)
             continue
         label = node_text(rows[item], step)
-        operands = arity(rows[item][0])
+        operands = ops.arity(rows[item][0])
         if operands == 0:
             parts.append(label)
         elif operands == 1:
@@ -60,7 +49,7 @@ def to_tree(phi: Formula) -> str:
     while todo:
         node, own, below = todo.pop()
         lines.append(own + node_text(rows[node]))
-        operands = arity(rows[node][0])
+        operands = ops.arity(rows[node][0])
         if operands >= 1:
             todo.append((node - 1, below + "└─ ", below + "   "))
         if operands == 2:
@@ -71,12 +60,16 @@ def to_tree(phi: Formula) -> str:
 def node_text(row: Row, step: Fraction | None = None) -> str:
     """The text of one node without its operands."""
     op, lo, hi, channel, threshold = row
-    if channel is not None and op <= LT:
-        return f"{channel_text(channel)} {NAMES[op]} {number_text(threshold)}"
-    if op in (TRUE, FALSE, NOT, NEXT) or not is_timed(op) or (lo == 0 and hi == UNBOUNDED):
-        return NAMES[op]
-    right = "inf" if hi == UNBOUNDED else bound_text(hi, step)
-    return f"{NAMES[op]}[{bound_text(lo, step)},{right}]"
+    if channel is not None and ops.IS_ATOM[op]:
+        return f"{channel_text(channel)} {ops.NAMES[op]} {number_text(threshold)}"
+    if (
+        op in (ops.TRUE, ops.FALSE, ops.NOT, ops.NEXT)
+        or not ops.is_timed(op)
+        or (lo == 0 and hi == ops.UNBOUNDED)
+    ):
+        return ops.NAMES[op]
+    right = "inf" if hi == ops.UNBOUNDED else bound_text(hi, step)
+    return f"{ops.NAMES[op]}[{bound_text(lo, step)},{right}]"
 
 
 def bound_text(steps: int, step: Fraction | None) -> str:

@@ -13,7 +13,8 @@ from itertools import islice
 import numpy as np
 
 from ..errors import FormulaError
-from .core import Channel, Formula
+from .core import Formula
+from .operators import Channel
 from .parser import parse
 
 FormulaLike = Formula | str

@@ -10,26 +10,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    LE,
-    NOT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-    Row,
-    arity,
-    is_timed,
-)
+from . import operators as ops
+from .core import Formula
+from .operators import Row
 
 LEAF_PROBABILITY = 0.3
 MAX_DEPTH = 6
 LAST_BOUND = 35
-OPERATORS = (AND, OR, NOT, ALWAYS, EVENTUALLY, UNTIL)
+OPERATORS = (ops.AND, ops.OR, ops.NOT, ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
 
 
 def random_formulae(n: int, seed: int, n_variables: int = 3) -> list[Formula]:
@@ -46,21 +34,21 @@ def _draw(rng: np.random.Generator, n_variables: int) -> Formula:
         depth = todo.pop()
         if depth > 0 and (depth == limit or rng.random() < LEAF_PROBABILITY):
             variable = f"x_{rng.integers(n_variables)}"
-            comparison = GE if rng.random() < 0.5 else LE
+            comparison = ops.GE if rng.random() < 0.5 else ops.LE
             threshold = round(float(rng.standard_normal()), 4)
             prefix.append((comparison, 0, 0, ((variable, 1.0),), threshold))
             continue
         op = OPERATORS[rng.integers(len(OPERATORS))]
-        lo, hi = _interval(rng) if is_timed(op) else (0, 0)
+        lo, hi = _interval(rng) if ops.is_timed(op) else (0, 0)
         prefix.append((op, lo, hi, None, 0.0))
-        todo += [depth + 1] * arity(op)
+        todo += [depth + 1] * ops.arity(op)
     return Formula.from_rows(prefix[::-1])
 
 
 def _interval(rng: np.random.Generator) -> tuple[int, int]:
     if rng.random() < 0.1:
-        return 0, UNBOUNDED
+        return 0, ops.UNBOUNDED
     lo = int(rng.integers(LAST_BOUND))
     if rng.random() < 0.2:
-        return lo, UNBOUNDED
+        return lo, ops.UNBOUNDED
     return lo, int(rng.integers(lo + 1, LAST_BOUND + 1))

@@ -22,19 +22,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ParseError, RhovecError, SchemaError
-from .core import (
-    ALWAYS,
-    EVENTUALLY,
-    GE,
-    MAX_BOUND,
-    NAMES,
-    NEXT,
-    UNBOUNDED,
-    UNTIL,
-    Channel,
-    Formula,
-    natural_key,
-)
+from . import operators as ops
+from .core import Formula, natural_key
+from .operators import Channel
 from .parser import exact_step, parse
 from .printer import channel_text
 from .programs import FormulaLike
@@ -77,7 +67,7 @@ class SchemaChannel:
                 f"channel {text!r} must be one linear expression without a constant; "
                 "leave out constants, abs, min and max"
             )
-        if atom.code[0, 0] != GE:
+        if atom.code[0, 0] != ops.GE:
             raise SchemaError(
                 f"channel {text!r} must be written as {channel_text(atom.channels[0])!r}, "
                 "the sign that formulae use; negate its mean"
@@ -122,7 +112,7 @@ class Schema:
             raise SchemaError(str(error)) from None
         object.__setattr__(self, "dt", dt)
         _require(self.stride, int, "stride")
-        if not 1 <= self.stride <= MAX_BOUND:
+        if not 1 <= self.stride <= ops.MAX_BOUND:
             raise SchemaError(f"stride must be a whole number >= 1, not {self.stride}")
         if self.tolerance is not None:
             tolerance = _number(self.tolerance, "tolerance")
@@ -240,10 +230,10 @@ class Schema:
             thresholds[i] = _round(shift + float(mean[c]), max(abs(shift), abs(float(mean[c]))))
         _require_finite(phi, thresholds)
         if self.stride > 1:
-            code[code[:, 0] == NEXT, :3] = EVENTUALLY, 1, 1
-            if code[:, 1:3].max() > MAX_BOUND // self.stride:
-                raise SchemaError(f"a time bound is larger than {MAX_BOUND} steps; use inf")
-            bounded = code[:, 2] != UNBOUNDED
+            code[code[:, 0] == ops.NEXT, :3] = ops.EVENTUALLY, 1, 1
+            if code[:, 1:3].max() > ops.MAX_BOUND // self.stride:
+                raise SchemaError(f"a time bound is larger than {ops.MAX_BOUND} steps; use inf")
+            bounded = code[:, 2] != ops.UNBOUNDED
             code[:, 1] *= self.stride
             code[bounded, 2] *= self.stride
         return Formula(code, thresholds, tuple(self.channels[i].terms for i in indices))
@@ -303,23 +293,23 @@ class Schema:
 
     def _lower_bounds(self, code: np.ndarray) -> np.ndarray:
         """Bounds (nodes, 2) in lowered steps, of `code` (nodes, 4) in sampling steps."""
-        if (code[:, 0] == NEXT).any():
+        if (code[:, 0] == ops.NEXT).any():
             raise SchemaError(
                 f"`next` is one sampling step, which a stride of {self.stride} cannot express; "
                 "use a stride of 1, or eventually with a longer window"
             )
         bounds = code[:, 1:3]
         lowered = (2 * bounds + self.stride) // (2 * self.stride)
-        lowered[bounds == UNBOUNDED] = UNBOUNDED
+        lowered[bounds == ops.UNBOUNDED] = ops.UNBOUNDED
         lo, hi = bounds.T
         new_lo, new_hi = lowered.T
-        collapsed = np.isin(code[:, 0], (ALWAYS, EVENTUALLY, UNTIL)) & (
+        collapsed = np.isin(code[:, 0], (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)) & (
             ((lo < hi) & (new_lo == new_hi)) | ((hi > 0) & (new_hi == 0))
         )
         if collapsed.any():
             i = int(collapsed.argmax())
             raise SchemaError(
-                f"{NAMES[code[i, 0]]}[{lo[i]},{hi[i]}] would collapse to [{new_lo[i]},{new_hi[i]}] "
+                f"{ops.NAMES[code[i, 0]]}[{lo[i]},{hi[i]}] would collapse to [{new_lo[i]},{new_hi[i]}] "
                 f"with a stride of {self.stride} steps; use a smaller stride or a wider window"
             )
         return lowered

@@ -15,36 +15,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from .core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    MAX_BOUND,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-    Channel,
-    Formula,
-    Row,
-    arity,
-    natural_key,
-)
+from . import operators as ops
+from .core import Formula, natural_key
+from .operators import Channel, Row
 
-NEGATED = {
-    GE: LT, GT: LE, LE: GT, LT: GE, TRUE: FALSE, FALSE: TRUE,
-    AND: OR, OR: AND, ALWAYS: EVENTUALLY, EVENTUALLY: ALWAYS,
-}  # fmt: skip
-_STRICT = (GT, LT)
+_STRICT = (ops.GT, ops.LT)
 
 
 class _Node(NamedTuple):
@@ -70,7 +45,7 @@ def simplify(phi: Formula) -> Formula:
     constants = _constants(rows, sizes)
     root = len(rows) - 1
     if constants[root] is not None:
-        return Formula.from_rows([(TRUE if constants[root] else FALSE, 0, 0, None, 0.0)])
+        return Formula.from_rows([(ops.TRUE if constants[root] else ops.FALSE, 0, 0, None, 0.0)])
 
     # Downwards: the role of each node once constants and negations are gone. A node without a role
     # (below a constant) is skipped; NOT as a role means "pass the operand on".
@@ -85,35 +60,35 @@ def simplify(phi: Formula) -> Formula:
         op, lo, hi, channel, threshold = rows[i]
         flip = negative[i]
         right = i - 1
-        left = right - sizes[right] if arity(op) == 2 else right
-        operands = (left, right)[2 - arity(op) :]
+        left = right - sizes[right] if ops.arity(op) == 2 else right
+        operands = (left, right)[2 - ops.arity(op) :]
         flips = [flip] * len(operands)
-        if op == NOT:
-            op, flips = NOT, [not flip]
-        elif op == NEXT:
-            op, lo, hi = ALWAYS, 1, 1
-        elif op == UNTIL:
+        if op == ops.NOT:
+            op, flips = ops.NOT, [not flip]
+        elif op == ops.NEXT:
+            op, lo, hi = ops.ALWAYS, 1, 1
+        elif op == ops.UNTIL:
             if constants[left] is True:
-                op, operands, flips = EVENTUALLY, (right,), [flip]
+                op, operands, flips = ops.EVENTUALLY, (right,), [flip]
             elif constants[right] is True:
-                op, lo, hi, operands, flips = ALWAYS, 0, lo, (left,), [flip]
+                op, lo, hi, operands, flips = ops.ALWAYS, 0, lo, (left,), [flip]
             elif lo == hi == 0:
-                op = AND
+                op = ops.AND
             else:
                 flips = [False, False]
-        elif op == IFF:
+        elif op == ops.IFF:
             for constant, other in ((left, right), (right, left)):
                 if constants[constant] is not None:
-                    op, operands, flips = NOT, (other,), [flip == constants[constant]]
-            if op == IFF:
+                    op, operands, flips = ops.NOT, (other,), [flip == constants[constant]]
+            if op == ops.IFF:
                 flips = [flip, False]
-        elif op == IMPLIES:
-            op, flips = OR, [not flip, flip]
-        if op in (AND, OR):
+        elif op == ops.IMPLIES:
+            op, flips = ops.OR, [not flip, flip]
+        if op in (ops.AND, ops.OR):
             pairs = [(o, f) for o, f in zip(operands, flips, strict=True) if constants[o] is None]
             operands, flips = tuple(o for o, _ in pairs), [f for _, f in pairs]
-        if flip and op in NEGATED:
-            op = NEGATED[op]
+        if flip and op in ops.NEGATED:
+            op = ops.NEGATED[op]
         for operand, operand_flip in zip(operands, flips, strict=True):
             reached[operand] = True
             negative[operand] = operand_flip
@@ -128,23 +103,25 @@ def simplify(phi: Formula) -> Formula:
             continue
         op, lo, hi, channel, threshold = role
         results = [done[o] for o in kept[i]]
-        if op <= LT:
+        if ops.IS_ATOM[op]:
             done[i] = build.intern(_Node(op, channel=channel, threshold=threshold))
-        elif op == NOT:
+        elif op == ops.NOT:
             done[i] = results[0]
-        elif op in (AND, OR):
+        elif op in (ops.AND, ops.OR):
             done[i] = build.join(op, results)
-        elif op in (ALWAYS, EVENTUALLY):
+        elif op in (ops.ALWAYS, ops.EVENTUALLY):
             done[i] = (
                 results[0] if lo == hi == 0 else build.window(op, lo, hi, build.close(results[0]))
             )
         else:
             a, b = (build.close(r) for r in results)
-            if op == IFF:
+            if op == ops.IFF:
                 done[i] = build.iff(a, b)
             else:
                 node = (
-                    a if a == b and lo == 0 else build.intern(_Node(UNTIL, lo, hi, operands=(a, b)))
+                    a
+                    if a == b and lo == 0
+                    else build.intern(_Node(ops.UNTIL, lo, hi, operands=(a, b)))
                 )
                 done[i] = build.negate(node) if negative[i] else node
     return Formula.from_rows(build.rows(build.close(done[root])))
@@ -155,20 +132,20 @@ def _constants(rows: list[Row], sizes: list[int]) -> list[bool | None]:
     out: list[bool | None] = [None] * len(rows)
     for i, (op, *_) in enumerate(rows):
         b = out[i - 1]
-        a = out[i - 1 - sizes[i - 1]] if arity(op) == 2 else b
-        if op in (TRUE, FALSE):
-            out[i] = op == TRUE
-        elif op == NOT:
+        a = out[i - 1 - sizes[i - 1]] if ops.arity(op) == 2 else b
+        if op in (ops.TRUE, ops.FALSE):
+            out[i] = op == ops.TRUE
+        elif op == ops.NOT:
             out[i] = None if b is None else not b
-        elif op in (NEXT, ALWAYS, EVENTUALLY):
+        elif op in (ops.NEXT, ops.ALWAYS, ops.EVENTUALLY):
             out[i] = b
-        elif op in (AND, UNTIL):
+        elif op in (ops.AND, ops.UNTIL):
             out[i] = False if False in (a, b) else True if a is b is True else None
-        elif op in (OR, IMPLIES):
-            if op == IMPLIES and a is not None:
+        elif op in (ops.OR, ops.IMPLIES):
+            if op == ops.IMPLIES and a is not None:
                 a = not a
             out[i] = True if True in (a, b) else False if a is b is False else None
-        elif op == IFF and a is not None and b is not None:
+        elif op == ops.IFF and a is not None and b is not None:
             out[i] = a == b
     return out
 
@@ -230,7 +207,7 @@ class _Builder:
             return result
         op = result.op
         members = self._drop_implied_atoms(op, set(result.members))
-        dual = AND if op == OR else OR
+        dual = ops.AND if op == ops.OR else ops.OR
         members = {
             m for m in members
             if not (self.nodes[m].op == dual and any(o in members for o in self.nodes[m].operands))
@@ -248,27 +225,27 @@ class _Builder:
             if node.channel is None:
                 rest.add(m)
                 continue
-            above = node.op in (GE, GT)
+            above = node.op in (ops.GE, ops.GT)
 
             def hardness(atom: _Node, above: bool = above) -> tuple[float, bool]:
                 return (atom.threshold if above else -atom.threshold, atom.op in _STRICT)
 
             key = (node.channel, above)
             held = best.get(key)
-            if held is None or (hardness(node) > hardness(self.nodes[held])) == (op == AND):
+            if held is None or (hardness(node) > hardness(self.nodes[held])) == (op == ops.AND):
                 best[key] = m
         return rest | set(best.values())
 
     def window(self, op: int, lo: int, hi: int, operand: int) -> int:
         if lo == hi:
-            op = ALWAYS  # a window of one step is both
+            op = ops.ALWAYS  # a window of one step is both
         inner = self.nodes[operand]
-        if inner.op in (ALWAYS, EVENTUALLY):
+        if inner.op in (ops.ALWAYS, ops.EVENTUALLY):
             single = inner.lo == inner.hi
             if inner.op == op or single or lo == hi:
                 merged_lo = lo + inner.lo
-                merged_hi = UNBOUNDED if UNBOUNDED in (hi, inner.hi) else hi + inner.hi
-                if max(merged_lo, merged_hi) <= MAX_BOUND:
+                merged_hi = ops.UNBOUNDED if ops.UNBOUNDED in (hi, inner.hi) else hi + inner.hi
+                if max(merged_lo, merged_hi) <= ops.MAX_BOUND:
                     op = op if single else inner.op
                     return self.window(op, merged_lo, merged_hi, inner.operands[0])
         return self.intern(_Node(op, lo, hi, operands=(operand,)))
@@ -278,7 +255,7 @@ class _Builder:
         pairs = ((a, b), (self.negate(a), self.negate(b)))
         ordered = (tuple(sorted(pair, key=self.order)) for pair in pairs)
         first = min(ordered, key=lambda pair: [self.order(o) for o in pair])
-        return self.intern(_Node(IFF, operands=first))
+        return self.intern(_Node(ops.IFF, operands=first))
 
     def negate(self, number: int) -> int:
         """The negation of a node, in normal form; every node is negated at most once."""
@@ -286,27 +263,27 @@ class _Builder:
         while todo:
             current = todo[-1]
             node = self.nodes[current]
-            operands = () if node.op in (UNTIL, NOT) else node.operands
+            operands = () if node.op in (ops.UNTIL, ops.NOT) else node.operands
             missing = [o for o in operands if o not in self.negations]
             if current in self.negations or not missing:
                 todo.pop()
             if current in self.negations or missing:
                 todo += [] if current in self.negations else missing
                 continue
-            if node.op == NOT:
+            if node.op == ops.NOT:
                 opposite = node.operands[0]
-            elif node.op == UNTIL:
-                opposite = self.intern(_Node(NOT, operands=(current,)))
-            elif node.op == IFF:
+            elif node.op == ops.UNTIL:
+                opposite = self.intern(_Node(ops.NOT, operands=(current,)))
+            elif node.op == ops.IFF:
                 opposite = self.iff(self.negations[node.operands[0]], node.operands[1])
-            elif node.op in (AND, OR):
+            elif node.op in (ops.AND, ops.OR):
                 members = [self.negations[o] for o in node.operands]
-                opposite = self.close(_Group(NEGATED[node.op], members))
-            elif node.op in (ALWAYS, EVENTUALLY):
+                opposite = self.close(_Group(ops.NEGATED[node.op], members))
+            elif node.op in (ops.ALWAYS, ops.EVENTUALLY):
                 inner = self.negations[node.operands[0]]
-                opposite = self.window(NEGATED[node.op], node.lo, node.hi, inner)
+                opposite = self.window(ops.NEGATED[node.op], node.lo, node.hi, inner)
             else:
-                opposite = self.intern(node._replace(op=NEGATED[node.op]))
+                opposite = self.intern(node._replace(op=ops.NEGATED[node.op]))
             self.negations[current] = opposite
             self.negations.setdefault(opposite, current)
         return self.negations[number]

@@ -13,28 +13,9 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from .core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-    Channel,
-    Formula,
-    canonical_channel,
-    compose,
-)
+from . import operators as ops
+from .core import Formula, canonical_channel, compose
+from .operators import Channel
 
 
 def atoms(
@@ -48,7 +29,7 @@ def atoms(
         coefficient = st.floats(0.125, 8) | st.floats(-8, -0.125)
         terms = st.dictionaries(names, coefficient, min_size=1, max_size=3)
         channels = channels | terms.map(lambda t: canonical_channel(t)[0])
-    comparison = st.sampled_from((GE, GT, LE, LT))
+    comparison = st.sampled_from((ops.GE, ops.GT, ops.LE, ops.LT))
     return st.builds(
         lambda op, channel, threshold: Formula.from_rows([(op, 0, 0, channel, threshold)]),
         comparison, channels, number,
@@ -66,24 +47,24 @@ def formulae(
     """Any formula of the language with at most `max_leaves` atoms and time bounds to `max_bound`."""
     leaves = atoms(variables, linear=linear)
     if constants:
-        leaves = leaves | st.sampled_from((TRUE, FALSE)).map(compose)
+        leaves = leaves | st.sampled_from((ops.TRUE, ops.FALSE)).map(compose)
 
     def interval() -> st.SearchStrategy[tuple[int, int]]:
         bounded = st.tuples(st.integers(0, max_bound), st.integers(0, max_bound)).map(
             lambda pair: (min(pair), max(pair))
         )
-        return bounded | st.integers(0, max_bound).map(lambda lo: (lo, UNBOUNDED))
+        return bounded | st.integers(0, max_bound).map(lambda lo: (lo, ops.UNBOUNDED))
 
     def extend(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
         return st.one_of(
-            st.builds(compose, st.sampled_from((NOT, NEXT)), inner),
-            st.builds(compose, st.sampled_from((AND, OR, IMPLIES, IFF)), inner, inner),
+            st.builds(compose, st.sampled_from((ops.NOT, ops.NEXT)), inner),
+            st.builds(compose, st.sampled_from((ops.AND, ops.OR, ops.IMPLIES, ops.IFF)), inner, inner),
             st.builds(
                 lambda op, a, window: compose(op, a, lo=window[0], hi=window[1]),
-                st.sampled_from((ALWAYS, EVENTUALLY)), inner, interval(),
+                st.sampled_from((ops.ALWAYS, ops.EVENTUALLY)), inner, interval(),
             ),
             st.builds(
-                lambda a, b, window: compose(UNTIL, a, b, lo=window[0], hi=window[1]),
+                lambda a, b, window: compose(ops.UNTIL, a, b, lo=window[0], hi=window[1]),
                 inner, inner, interval(),
             ),
         )  # fmt: skip

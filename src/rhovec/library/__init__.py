@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from ..formula import Formula, Schema
-from ..formula.core import IMPLIES, NEXT, UNBOUNDED, UNTIL
+from ..formula import operators as ops
 from ..formula.schema import SchemaChannel, SharedVariableWarning
 
 __all__ = ["Requirement", "Source", "System", "requirements", "schemas"]
@@ -82,10 +82,10 @@ class Requirement:
             "abs": "abs(" in self.text,
             "equality": "==" in self.text or "!=" in self.text,
             "arithmetic": any(len(channel) > 1 for channel in self.formula.channels),
-            "implication": IMPLIES in operators,
-            "next": NEXT in operators,
-            "until": UNTIL in operators,
-            "unbounded": bool((self.formula.code[:, 2] == UNBOUNDED).any()),
+            "implication": ops.IMPLIES in operators,
+            "next": ops.NEXT in operators,
+            "until": ops.UNTIL in operators,
+            "unbounded": bool((self.formula.code[:, 2] == ops.UNBOUNDED).any()),
             "fractional time": _FRACTION.search(self.text) is not None,
             "long horizon": self.formula.horizon >= POINTS,
         }

@@ -18,24 +18,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ..errors import RhovecError
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    GT,
-    LE,
-    LT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    Channel,
-    Formula,
-    Row,
-    arity,
-    is_timed,
-)
+from ..formula import operators as ops
+from ..formula.core import Formula
 from ..formula.fragment import in_fragment
+from ..formula.operators import Channel, Row
 from ..formula.simplify import simplify
 from ..kernel import Progress, StlKernel
 from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
@@ -332,10 +318,10 @@ class _Numbers:
     def __init__(self, phi: Formula, largest: float):
         self.formula = phi
         self.largest = largest
-        timed = np.array([is_timed(op) for op in phi.code[:, 0].tolist()])
+        timed = np.array([ops.is_timed(op) for op in phi.code[:, 0].tolist()])
         self.atoms = np.flatnonzero(phi.code[:, 3] >= 0)
         self.left = np.flatnonzero(timed)
-        self.right = np.flatnonzero(timed & (phi.code[:, 2] != UNBOUNDED))
+        self.right = np.flatnonzero(timed & (phi.code[:, 2] != ops.UNBOUNDED))
         self.values = np.concatenate([
             phi.thresholds[self.atoms], phi.code[self.left, 1], phi.code[self.right, 2]
         ])  # fmt: skip
@@ -401,7 +387,14 @@ def _tune(target: np.ndarray, now: Tried, largest: float) -> Search:
 
 # -- changes of structure --------------------------------------------------------------------------
 
-OPPOSITES = {GE: LE, LE: GE, AND: OR, OR: AND, ALWAYS: EVENTUALLY, EVENTUALLY: ALWAYS}
+OPPOSITES = {
+    ops.GE: ops.LE,
+    ops.LE: ops.GE,
+    ops.AND: ops.OR,
+    ops.OR: ops.AND,
+    ops.ALWAYS: ops.EVENTUALLY,
+    ops.EVENTUALLY: ops.ALWAYS,
+}
 
 
 def _changes(phi: Formula) -> Iterator[Formula]:
@@ -409,28 +402,28 @@ def _changes(phi: Formula) -> Iterator[Formula]:
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     for i, (op, lo, hi, channel, threshold) in enumerate(rows):
         before, here, behind = rows[: i - sizes[i] + 1], rows[i - sizes[i] + 1 : i], rows[i + 1 :]
-        if arity(op) == 1:
+        if ops.arity(op) == 1:
             yield Formula.from_rows([*before, *here, *behind])
-        elif arity(op) == 2:
+        elif ops.arity(op) == 2:
             right = here[-sizes[i - 1] :]
             for operand in (here[: len(here) - len(right)], right):
                 yield Formula.from_rows([*before, *operand, *behind])
         others: list[Row] = []
         if op in OPPOSITES:
             others.append((OPPOSITES[op], lo, hi, channel, threshold))
-        if is_timed(op):
-            end = min(lo + WINDOW, LAST) if hi == UNBOUNDED else UNBOUNDED
+        if ops.is_timed(op):
+            end = min(lo + WINDOW, LAST) if hi == ops.UNBOUNDED else ops.UNBOUNDED
             others.append((op, lo, end, None, 0.0))
             if lo:
                 others.append((op, 0, hi, None, 0.0))
-        if op == UNTIL:
-            others.append((AND, 0, 0, None, 0.0))
-        elif op in (AND, OR):
-            others.append((UNTIL, 0, UNBOUNDED, None, 0.0))
+        if op == ops.UNTIL:
+            others.append((ops.AND, 0, 0, None, 0.0))
+        elif op in (ops.AND, ops.OR):
+            others.append((ops.UNTIL, 0, ops.UNBOUNDED, None, 0.0))
         for row in others:
             yield Formula.from_rows([*before, *here, row, *behind])
-        if op not in (ALWAYS, EVENTUALLY):
-            for added in (ALWAYS, EVENTUALLY):
+        if op not in (ops.ALWAYS, ops.EVENTUALLY):
+            for added in (ops.ALWAYS, ops.EVENTUALLY):
                 window = (added, 0, WINDOW, None, 0.0)
                 yield Formula.from_rows([*before, *here, rows[i], window, *behind])
 
@@ -439,10 +432,10 @@ def plain(phi: Formula) -> Formula:
     """A formula with the same robustness on traces of 100 points, simplified, in a decoder's words."""
     phi = simplify(in_fragment(phi))
     code = phi.code.copy()
-    code[code[:, 0] == GT, 0] = GE
-    code[code[:, 0] == LT, 0] = LE
+    code[code[:, 0] == ops.GT, 0] = ops.GE
+    code[code[:, 0] == ops.LT, 0] = ops.LE
     code[:, 1] = code[:, 1].clip(0, LAST)
-    code[code[:, 2] >= LAST, 2] = UNBOUNDED
+    code[code[:, 2] >= LAST, 2] = ops.UNBOUNDED
     return Formula(code, phi.thresholds, phi.channels)
 
 
@@ -450,5 +443,5 @@ def _structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:
     """What tuning leaves as it is."""
     code = phi.code.copy()
     code[:, 1] = 0
-    code[:, 2] = code[:, 2] == UNBOUNDED
+    code[:, 2] = code[:, 2] == ops.UNBOUNDED
     return code.tobytes(), phi.channels

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import FormulaError, MissingDependencyError, RhovecError
+from ..formula import operators as ops
 from ..formula.bulk import as_programs
-from ..formula.core import ALWAYS, EVENTUALLY, UNTIL, Formula
+from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
 from ..formula.programs import FormulaLike, Programs, as_formulae
 from ..formula.schema import Schema
@@ -403,7 +404,7 @@ def _blocks(programs: Programs) -> Iterator[np.ndarray]:
 def _measures(programs: Programs, depth: bool) -> dict[str, np.ndarray]:
     """For each key of EXCESSES the formulae's values (B,); depth, which takes longer, if asked for."""
     operator, left, right, _ = programs.code.T
-    timed = (operator == ALWAYS) | (operator == EVENTUALLY) | (operator == UNTIL)
+    timed = (operator == ops.ALWAYS) | (operator == ops.EVENTUALLY) | (operator == ops.UNTIL)
     values = {"threshold": np.abs(programs.thresholds), "left bound": left * timed,
               "right bound": right * timed}  # fmt: skip
     starts = programs.offsets[:-1]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormulaError, HorizonError, RhovecError
-from ..formula.core import LT
+from ..formula import operators as ops
 from ..formula.programs import FormulaLike, Programs, as_formulae
 from .inputs import Signals, as_signals, is_torch
 
@@ -160,7 +160,7 @@ def _dispatch(
 
 def _override(programs: Programs, thresholds: Any) -> Programs:
     """The same programs with other constants, one for each atom in print order."""
-    atoms = programs.code[:, 0] <= LT
+    atoms = ops.IS_ATOM[programs.code[:, 0]]
     values = np.asarray(thresholds, np.float64)
     if values.shape != (int(atoms.sum()),):
         raise FormulaError(

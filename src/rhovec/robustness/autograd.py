@@ -26,9 +26,11 @@ import torch
 from torch import Tensor
 
 from ..errors import FormulaError, RhovecError
-from ..formula.core import GT, LT, Formula
+from ..formula import operators as ops
+from ..formula.core import Formula
 from ..formula.programs import Programs
 from .lowering import (
+    ATOM,
     COMPARISON,
     CONSTANT,
     DELAY,
@@ -88,7 +90,7 @@ def robustness(
     """
     if temperature is not None and not 0 < temperature < math.inf:
         raise RhovecError(f"temperature must be a positive number, not {temperature!r}")
-    is_atom = programs.code[:, 0] <= LT
+    is_atom = ops.IS_ATOM[programs.code[:, 0]]
     levels = _levels(programs.thresholds[is_atom], signals, thresholds)
     n_signals, _, points = signals.shape
     # With its number in the place of its threshold, an instruction tells which atom it reads.
@@ -193,7 +195,7 @@ def _same_shape(code: Instructions, most: int) -> Iterator[list[int]]:
     `most`."""
     shape = code.table.copy()
     op = shape[:, OP]
-    shape[(op <= LT) | (op == MINIMUM_ATOM) | (op == MAXIMUM_ATOM), FROM] = 0
+    shape[np.isin(op, (ATOM, MINIMUM_ATOM, MAXIMUM_ATOM)), FROM] = 0
     shape[op == CONSTANT, FROM] = code.values[op == CONSTANT] > 0
     groups: dict[bytes, list[int]] = defaultdict(list)
     for b, (first, last) in enumerate(pairwise(code.offsets)):
@@ -208,19 +210,20 @@ def _run(code: Instructions, members: list[int], algebra: _Algebra) -> Trace | f
     starts = code.offsets[members]
     slots: dict[int, Trace | float] = {}
 
-    def atom(k: int, row: list[int], comparison: int) -> Trace:
+    def atom(k: int, row: list[int]) -> Trace:
         channels, atoms = code.table[starts + k, FROM], code.values[starts + k].astype(np.int64)
-        return algebra.atom(channels, atoms, comparison <= GT, row[OFFSET], row[LENGTH])
+        above = row[COMPARISON] in (ops.GE, ops.GT)
+        return algebra.atom(channels, atoms, above, row[OFFSET], row[LENGTH])
 
     for k, row in enumerate(code.table[starts[0] : code.offsets[members[0] + 1]].tolist()):
         op, to, length, width = row[OP], row[TO], row[LENGTH], row[WIDTH]
-        if op <= LT:
-            slots[to] = atom(k, row, op)
+        if op == ATOM:
+            slots[to] = atom(k, row)
         elif op == CONSTANT:
             slots[to] = float(code.values[starts[0] + k])
         elif op in (MINIMUM_ATOM, MAXIMUM_ATOM):
             plain = MINIMUM if op == MINIMUM_ATOM else MAXIMUM
-            slots[to] = _join(plain, slots.pop(to), atom(k, row, row[COMPARISON]), algebra)
+            slots[to] = _join(plain, slots.pop(to), atom(k, row), algebra)
         elif op in (MINIMUM, MAXIMUM, EQUIVALENT):
             slots[to] = _join(op, slots.pop(to), slots.pop(row[FROM]), algebra)
         elif op == UNTIL_SCAN:

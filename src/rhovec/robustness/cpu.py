@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from ..formula.core import GE, GT, LE, LT
+from ..formula import operators as ops
 from ..formula.programs import Programs
 from .lowering import (
+    ATOM,
     COMPARISON,
     CONSTANT,
     DELAY,
@@ -40,6 +41,7 @@ from .lowering import (
     OP,
     SCRATCH,
     TO,
+    UNTIL_SCAN,
     WIDTH,
     WINDOW_MAX,
     WINDOW_MIN,
@@ -187,9 +189,9 @@ def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane
             length = row[LENGTH]
             size = length * LANES
             a = arena[row[TO] * LANES :]
-            if op <= LT:
+            if op == ATOM:
                 x = block[row[FROM]][row[OFFSET] * LANES :]
-                _atom(op, a[:size], x[:size], values[k], boolean)
+                _atom(row[COMPARISON], a[:size], x[:size], values[k], boolean)
             elif op == MINIMUM_ATOM or op == MAXIMUM_ATOM:
                 x = block[row[FROM]][row[OFFSET] * LANES :]
                 _join_atom(row[COMPARISON], op, a[:size], x[:size], values[k], boolean)
@@ -208,12 +210,14 @@ def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane
                 _equivalent(a[:size], arena[row[FROM] * LANES :][:size])
             elif op == CONSTANT:
                 a[:size] = values[k]
-            else:
+            elif op == UNTIL_SCAN:
                 _until(
                     a, arena[row[LEFT] * LANES :], arena[row[FROM] * LANES :],
                     arena[row[SCRATCH] * LANES :],
                     length, row[INPUT], row[OFFSET], row[WIDTH], row[DELAY], spare,
                 )  # fmt: skip
+            else:
+                raise ValueError("no such instruction")
         for start in range(0, length, _TILE):
             stop = min(start + _TILE, length)
             tile = arena[start * LANES : stop * LANES]
@@ -236,11 +240,11 @@ def _larger(a, b):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, inline="always")
 def _truth(op, x, threshold):  # type: ignore[no-untyped-def]
-    if op == GE:
+    if op == ops.GE:
         holds = x >= threshold
-    elif op == GT:
+    elif op == ops.GT:
         holds = x > threshold
-    elif op == LE:
+    elif op == ops.LE:
         holds = x <= threshold
     else:
         holds = x < threshold
@@ -252,7 +256,7 @@ def _atom(op, out, x, threshold, boolean):  # type: ignore[no-untyped-def]
     if boolean:
         for i in range(len(out)):
             out[i] = _truth(op, x[i], threshold)
-    elif op == GE or op == GT:
+    elif op == ops.GE or op == ops.GT:
         for i in range(len(out)):
             out[i] = x[i] - threshold
     else:
@@ -263,7 +267,7 @@ def _atom(op, out, x, threshold, boolean):  # type: ignore[no-untyped-def]
 @njit(cache=True, nogil=True)
 def _join_atom(op, joint, out, x, threshold, boolean):  # type: ignore[no-untyped-def]
     """out = min or max of out and the atom, as one pass."""
-    above = op == GE or op == GT
+    above = op == ops.GE or op == ops.GT
     if boolean:
         for i in range(len(out)):
             v = _truth(op, x[i], threshold)

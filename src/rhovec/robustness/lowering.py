@@ -19,28 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    NEXT,
-    NOT,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-)
+from ..formula import operators as ops
 from ..formula.programs import Programs
 
-# Instructions. The first four are the atoms, with the numbers that formulae use.
-CONSTANT, NEGATE, MINIMUM, MAXIMUM, MINIMUM_ATOM, MAXIMUM_ATOM = range(4, 10)
-EQUIVALENT, WINDOW_MIN, WINDOW_MAX, UNTIL_SCAN = range(10, 14)
+# Instructions.
+(ATOM, MINIMUM_ATOM, MAXIMUM_ATOM, CONSTANT, NEGATE, MINIMUM, MAXIMUM, EQUIVALENT, WINDOW_MIN,
+ WINDOW_MAX, UNTIL_SCAN) = range(11)  # fmt: skip
 
 # Columns of an instruction. Places are rows of the arena.
 OP = 0
@@ -53,7 +37,7 @@ INPUT = 6  # rows of a window's operand; of until's right operand
 OFFSET = 7  # an atom's first time; how much later until's right operand starts than its left one
 WIDTH = 8  # times in a window; larger than any input when it is unbounded
 DELAY = 9  # until: the left bound
-COMPARISON = 10  # of an atom that is joined by min or max
+COMPARISON = 10  # of an atom
 COLUMNS = 12  # a multiple of four, for wide loads
 
 
@@ -86,7 +70,7 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
     for b in range(count):
         longest = max(longest, offsets[b + 1] - offsets[b])
         for i in range(offsets[b], offsets[b + 1]):
-            total += 2 if code[i, 0] == UNTIL else 1
+            total += 2 if code[i, 0] == ops.UNTIL else 1
     table = np.zeros((total, COLUMNS), np.int32)
     values = np.zeros(total)
     starts = np.zeros(count + 1, np.int64)
@@ -109,71 +93,73 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
         for i in range(n):
             op, lo, hi = code[base + i, 0], code[base + i, 1], code[base + i, 2]
             size[i], known[i] = 1, points
-            if op <= FALSE:
+            if ops.ARITY[op] == 0:
                 continue
             right = i - 1
             size[i] += size[right]
             known[i] = known[right]
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 left = right - size[right]
                 size[i] += size[left]
                 known[i] = min(known[left], known[right])
             if strict:
-                if op == NEXT:
+                if op == ops.NEXT:
                     known[i] -= 1
-                elif op == ALWAYS or op == EVENTUALLY or op == UNTIL:
-                    known[i] -= lo if hi == UNBOUNDED else hi
+                elif op == ops.ALWAYS or op == ops.EVENTUALLY or op == ops.UNTIL:
+                    known[i] -= lo if hi == ops.UNBOUNDED else hi
         # Downwards: which times are needed, and under how many negations (modulo 2).
         root = n - 1
         first[root], last[root], negative[root] = 0, known[root] if trace else 1, False
         for i in range(n - 1, -1, -1):
             op, lo, hi = code[base + i, 0], code[base + i, 1], code[base + i, 2]
-            if op <= FALSE:
+            if ops.ARITY[op] == 0:
                 continue
             right = i - 1
             first[right], last[right], negative[right] = first[i], last[i], negative[i]
-            if op == NOT:
+            if op == ops.NOT:
                 negative[right] = not negative[i]
-            elif op == NEXT or op == ALWAYS or op == EVENTUALLY:
-                if op == NEXT:
+            elif op == ops.NEXT or op == ops.ALWAYS or op == ops.EVENTUALLY:
+                if op == ops.NEXT:
                     lo, hi = 1, 1
                 end = known[right] - 1
                 first[right] = min(first[i] + min(lo, points), end)
                 last[right] = (
-                    end if hi == UNBOUNDED else min(last[i] - 1 + min(hi, points), end)
+                    end if hi == ops.UNBOUNDED else min(last[i] - 1 + min(hi, points), end)
                 ) + 1
-            elif op >= AND:
+            elif ops.ARITY[op] == 2:
                 left = right - size[right]
                 first[left], last[left], negative[left] = first[i], last[i], negative[i]
-                if op == IMPLIES:
+                if op == ops.IMPLIES:
                     negative[left] = not negative[i]
-                elif op == IFF:
+                elif op == ops.IFF:
                     negative[right] = False
-                elif op == UNTIL:
+                elif op == ops.UNTIL:
                     negative[left], negative[right] = False, False
                     end = min(known[left], known[right]) - 1
-                    stop = (end if hi == UNBOUNDED else min(last[i] - 1 + min(hi, points), end)) + 1
+                    stop = (
+                        end if hi == ops.UNBOUNDED else min(last[i] - 1 + min(hi, points), end)
+                    ) + 1
                     first[right] = min(first[i] + min(lo, points), end)
                     last[left], last[right] = stop, stop
         # Upwards again: how much room each node needs.
         for i in range(n):
             op = code[base + i, 0]
             room[i] = last[i] - first[i]
-            if op <= FALSE:
+            if ops.ARITY[op] == 0:
                 continue
             right = i - 1
-            if op < AND:
+            if ops.ARITY[op] < 2:
                 room[i] = max(room[i], room[right])
                 continue
             left = right - size[right]
             begun, other = _order(op, left, right, code[base + left, 0], code[base + right, 0],
                                   room, first, last)  # fmt: skip
-            if op <= IMPLIES and code[base + other, 0] <= LT:
+            if ops.IS_JUNCTION[op] and ops.IS_ATOM[code[base + other, 0]]:
                 room[i] = room[begun]
                 continue
             held = max(last[begun] - first[begun], room[i])
             room[i] = max(room[begun], held + room[other])
-            if op == UNTIL:
+            if op == ops.UNTIL:
                 both = held + last[other] - first[other]
                 room[i] = max(room[i], both + last[right] - first[right])
         # Depth first: the order of execution, and the places.
@@ -189,16 +175,16 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
             left, begun, other = right, right, right
             held = length
             joins_atom = False
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 left = right - size[right]
                 begun, other = _order(op, left, right, code[base + left, 0], code[base + right, 0],
                                       room, first, last)  # fmt: skip
                 held = max(last[begun] - first[begun], length)
-                joins_atom = op <= IMPLIES and code[base + other, 0] <= LT
-            if done == 0 and op > FALSE:
+                joins_atom = ops.IS_JUNCTION[op] and ops.IS_ATOM[code[base + other, 0]]
+            if done == 0 and ops.ARITY[op] > 0:
                 todo[depth] = i, place, 1
                 depth += 1
-                if op >= AND and not joins_atom:
+                if ops.ARITY[op] == 2 and not joins_atom:
                     todo[depth] = other, place + held, 0
                     depth += 1
                 todo[depth] = begun, place, 0
@@ -207,33 +193,34 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
             row = table[n_out]
             row[TO], row[LENGTH] = place, length
             flip = negative[i]
-            if op <= LT:
-                row[OP], row[FROM], row[OFFSET] = _negated(op, flip), code[base + i, 3], first[i]
+            if ops.IS_ATOM[op]:
+                row[OP], row[FROM], row[OFFSET] = ATOM, code[base + i, 3], first[i]
+                row[COMPARISON] = _negated(op, flip)
                 values[n_out] = thresholds[base + i]
                 reach = max(reach, last[i])
-            elif op <= FALSE:
+            elif ops.ARITY[op] == 0:
                 row[OP] = CONSTANT
-                values[n_out] = np.inf if (op == TRUE) != flip else -np.inf
-            elif op == NOT:
+                values[n_out] = np.inf if (op == ops.TRUE) != flip else -np.inf
+            elif op == ops.NOT:
                 continue
-            elif op == NEXT or op == ALWAYS or op == EVENTUALLY:
+            elif op == ops.NEXT or op == ops.ALWAYS or op == ops.EVENTUALLY:
                 inputs = last[right] - first[right]
-                width = 1 if op == NEXT else points + 1 if hi == UNBOUNDED else hi - lo + 1
+                width = 1 if op == ops.NEXT else points + 1 if hi == ops.UNBOUNDED else hi - lo + 1
                 if width == 1 and inputs == length:
                     continue
-                row[OP] = WINDOW_MIN if (op == ALWAYS) != flip else WINDOW_MAX
+                row[OP] = WINDOW_MIN if (op == ops.ALWAYS) != flip else WINDOW_MAX
                 row[INPUT], row[WIDTH] = inputs, min(width, points + 1)
             elif joins_atom:
-                low = (op == AND) != flip
+                low = (op == ops.AND) != flip
                 row[OP] = MINIMUM_ATOM if low else MAXIMUM_ATOM
                 row[FROM], row[OFFSET] = code[base + other, 3], first[other]
                 row[COMPARISON] = _negated(code[base + other, 0], negative[other])
                 values[n_out] = thresholds[base + other]
                 reach = max(reach, last[other])
-            elif op <= IMPLIES:
-                row[OP] = MINIMUM if (op == AND) != flip else MAXIMUM
+            elif ops.IS_JUNCTION[op]:
+                row[OP] = MINIMUM if (op == ops.AND) != flip else MAXIMUM
                 row[FROM] = place + held
-            elif op == IFF:
+            elif op == ops.IFF:
                 row[OP], row[FROM] = EQUIVALENT, place + held
             else:
                 row[OP] = UNTIL_SCAN
@@ -242,7 +229,7 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
                 row[SCRATCH] = place + held + last[other] - first[other]
                 row[INPUT] = last[right] - first[right]
                 row[OFFSET] = first[right] - first[left]
-                row[WIDTH] = points + 1 if hi == UNBOUNDED else min(hi - lo + 1, points + 1)
+                row[WIDTH] = points + 1 if hi == ops.UNBOUNDED else min(hi - lo + 1, points + 1)
                 row[DELAY] = min(lo, points)
                 if flip:
                     n_out += 1
@@ -258,7 +245,9 @@ def _negated(op, flip):  # type: ignore[no-untyped-def]
     """The comparison, or its negation: >= and <, > and <=."""
     if not flip:
         return op
-    return LT if op == GE else LE if op == GT else GT if op == LE else GE
+    return (
+        ops.LT if op == ops.GE else ops.LE if op == ops.GT else ops.GT if op == ops.LE else ops.GE
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -267,8 +256,8 @@ def _order(op, left, right, left_op, right_op, room, first, last):  # type: igno
 
     First the one that needs more room beyond its own result; an atom last, as it may need none.
     """
-    if op <= IMPLIES and (left_op <= LT) != (right_op <= LT):
-        return (right, left) if left_op <= LT else (left, right)
+    if ops.IS_JUNCTION[op] and ops.IS_ATOM[left_op] != ops.IS_ATOM[right_op]:
+        return (right, left) if ops.IS_ATOM[left_op] else (left, right)
     left_more = room[left] - (last[left] - first[left])
     right_more = room[right] - (last[right] - first[right])
     return (right, left) if right_more > left_more else (left, right)

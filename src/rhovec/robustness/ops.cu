@@ -11,8 +11,9 @@
 #define ALL 0xffffffffu
 
 // Instructions and columns, as in lowering.py; a test compares them.
-enum { GE, GT, LE, LT, CONSTANT, NEGATE, MINIMUM, MAXIMUM, MINIMUM_ATOM, MAXIMUM_ATOM, EQUIVALENT,
-       WINDOW_MIN, WINDOW_MAX, UNTIL_SCAN };
+enum { GE, GT, LE, LT };  // as in operators.py
+enum { ATOM, MINIMUM_ATOM, MAXIMUM_ATOM, CONSTANT, NEGATE, MINIMUM, MAXIMUM, EQUIVALENT, WINDOW_MIN,
+       WINDOW_MAX, UNTIL_SCAN };
 enum { OP, TO, FROM, LEFT, SCRATCH, LENGTH, INPUT, OFFSET, WIDTH, DELAY, COMPARISON, UNUSED, COLUMNS };
 
 struct Smaller {
@@ -265,18 +266,18 @@ struct Warp {
       Real* a = arena + row[TO] * S;
       const Real* b = arena + row[FROM] * S;
       auto put = [=](int e, Real v) { a[e] = v; };
-      if (op <= LT || op == MINIMUM_ATOM || op == MAXIMUM_ATOM) {
+      if (op == ATOM || op == MINIMUM_ATOM || op == MAXIMUM_ATOM) {
         // Element e is at time e / S, so e * SIGNAL_STEP from where a lane 0 would start.
         const Real* from = x + row[FROM] * channel_step
                          + (row[OFFSET] * S - s) * SIGNAL_STEP;
         Real threshold = values[k];
-        int comparison = op <= LT ? op : row[COMPARISON];
+        int comparison = row[COMPARISON];
         if (boolean) {
           auto value = [=](int e) { return truth(comparison, from[e * SIGNAL_STEP], threshold); };
           join(op, a, length, value);
         } else {
           // x - c and c - x are one multiplication by +-1 apart, which is exact.
-          Real sign = comparison <= GT ? Real(1) : Real(-1);
+          Real sign = comparison == GE || comparison == GT ? Real(1) : Real(-1);
           auto value = [=](int e) { return sign * (from[e * SIGNAL_STEP] - threshold); };
           join(op, a, length, value);
         }
@@ -299,9 +300,11 @@ struct Warp {
               put);
       } else if (op == NEGATE) {
         sweep(0, length, [=](int e) { return -a[e]; }, put);
-      } else {
+      } else if (op == CONSTANT) {
         Real value = values[k];
         sweep(0, length, [=](int) { return value; }, put);
+      } else {
+        __trap();  // no such instruction
       }
     }
     return length;

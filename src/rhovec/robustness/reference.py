@@ -9,25 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import HorizonError
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IFF,
-    IMPLIES,
-    LE,
-    LT,
-    NEXT,
-    NOT,
-    OR,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-)
+from ..formula import operators as ops
+from ..formula.core import Formula
 
 
 def robustness_trace(phi: Formula, signals: dict[str, np.ndarray], end: str = "hold") -> np.ndarray:
@@ -75,24 +58,27 @@ def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: b
             values: np.ndarray
             if boolean:
                 values = {
-                    GE: x >= threshold, GT: x > threshold, LE: x <= threshold, LT: x < threshold
-                }[op]  # fmt: skip
+                    ops.GE: x >= threshold,
+                    ops.GT: x > threshold,
+                    ops.LE: x <= threshold,
+                    ops.LT: x < threshold,
+                }[op]
             else:
-                values = x - threshold if op in (GE, GT) else threshold - x
+                values = x - threshold if op in (ops.GE, ops.GT) else threshold - x
             stack.append(list(values.T))
-        elif op in (TRUE, FALSE):
-            stack.append([np.full(n, top if op == TRUE else bottom, dtype)] * points)
-        elif op == NOT:
+        elif op in (ops.TRUE, ops.FALSE):
+            stack.append([np.full(n, top if op == ops.TRUE else bottom, dtype)] * points)
+        elif op == ops.NOT:
             stack.append([negation(v) for v in stack.pop()])
-        elif op in (NEXT, ALWAYS, EVENTUALLY):
+        elif op in (ops.NEXT, ops.ALWAYS, ops.EVENTUALLY):
             child = stack.pop()
-            if op == NEXT:
+            if op == ops.NEXT:
                 lo = hi = 1
-            join = conjunction if op == ALWAYS else disjunction
+            join = conjunction if op == ops.ALWAYS else disjunction
             stack.append(
                 [join([child[s] for s in times]) for times in _windows(len(child), lo, hi, end)]
             )
-        elif op == UNTIL:
+        elif op == ops.UNTIL:
             right, left = stack.pop(), stack.pop()
             length = min(len(left), len(right))
             out = []
@@ -109,14 +95,14 @@ def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: b
             stack.append(out)
         else:
             b, a = stack.pop(), stack.pop()
-            if op == AND:
+            if op == ops.AND:
                 both = [conjunction([u, v]) for u, v in zip(a, b, strict=False)]
-            elif op == OR:
+            elif op == ops.OR:
                 both = [disjunction([u, v]) for u, v in zip(a, b, strict=False)]
-            elif op == IMPLIES:
+            elif op == ops.IMPLIES:
                 both = [disjunction([negation(u), v]) for u, v in zip(a, b, strict=False)]
             else:
-                assert op == IFF
+                assert op == ops.IFF
                 both = [
                     u == v if boolean else np.sign(u) * np.sign(v) * np.minimum(abs(u), abs(v))
                     for u, v in zip(a, b, strict=False)
@@ -132,11 +118,12 @@ def _windows(length: int, lo: int, hi: int, end: str) -> list[range]:
     """The times each window covers, as indices below `length`; held samples repeat the last index."""
     last = length - 1
     if end == "strict":
-        defined = length - (lo if hi == UNBOUNDED else hi)
+        defined = length - (lo if hi == ops.UNBOUNDED else hi)
         return [
-            range(t + lo, length if hi == UNBOUNDED else t + hi + 1) for t in range(max(0, defined))
+            range(t + lo, length if hi == ops.UNBOUNDED else t + hi + 1)
+            for t in range(max(0, defined))
         ]
     return [
-        range(min(t + lo, last), (last if hi == UNBOUNDED else min(t + hi, last)) + 1)
+        range(min(t + lo, last), (last if hi == ops.UNBOUNDED else min(t + hi, last)) + 1)
         for t in range(length)
     ]

@@ -16,29 +16,16 @@ from operator import index
 import numpy as np
 
 from ..errors import FormulaError
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    GE,
-    LE,
-    LT,
-    NOT,
-    OR,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-    Row,
-    arity,
-    is_timed,
-)  # fmt: skip
+from ..formula import operators as ops
+from ..formula.core import Formula
 from ..formula.fragment import REWRITTEN, in_fragment
+from ..formula.operators import Row
 from ..formula.programs import Programs
 from .tree import COMPILED_FROM, plain_or_compiled, variable_numbers
 
 PAD, BEGIN, END = range(3)
 OPERATOR = 3
-OPERATORS = (NOT, AND, OR, ALWAYS, EVENTUALLY, UNTIL)
+OPERATORS = (ops.NOT, ops.AND, ops.OR, ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
 CHANNELS, BOUNDS, WHOLES, CENTS = 8, 100, 100, 100
 ATOM = OPERATOR + len(OPERATORS)  # >= x_0, >= x_1, ..., then <= x_0, ...
 LEFT = ATOM + 2 * CHANNELS
@@ -52,10 +39,10 @@ UNIT = CENTS * CENTS  # a threshold is a whole number of these parts
 
 ATOM_TOKENS = 4
 # By operator of the language: its token, and how many tokens say the node without its operands.
-_TOKEN = np.zeros(UNTIL + 1, np.int64)
+_TOKEN = np.zeros(ops.UNTIL + 1, np.int64)
 _TOKEN[list(OPERATORS)] = np.arange(OPERATOR, ATOM)
-_LENGTH = np.where([is_timed(op) for op in range(UNTIL + 1)], 3, 1)
-_LENGTH[: LT + 1] = ATOM_TOKENS
+_LENGTH = np.where([ops.is_timed(op) for op in range(ops.UNTIL + 1)], 3, 1)
+_LENGTH[: ops.LT + 1] = ATOM_TOKENS
 
 
 def prefix_lengths(programs: Programs) -> np.ndarray:
@@ -77,7 +64,7 @@ def prefix_tokens(programs: Programs, length: int) -> tuple[np.ndarray, np.ndarr
         )
     # A single formula's code is frozen, which compiled code would take for another type.
     code = np.require(programs.code, requirements="W")
-    atoms = code[:, 0] <= LT
+    atoms = ops.IS_ATOM[code[:, 0]]
     variable = np.zeros(len(code), np.int64)
     variable[atoms] = variable_numbers(programs)[code[atoms, 3]]
     if variable.max() >= CHANNELS:
@@ -111,9 +98,9 @@ def from_prefix(ids: Iterable[int]) -> Formula:
             state, at = int(_SUCCESSOR[token]), at + 1
         if node[0] < ATOM:
             op, lo, hi = OPERATORS[node[0] - OPERATOR], 0, 0
-            if is_timed(op):
-                lo, hi = node[1] - LEFT, UNBOUNDED if node[2] == INF else node[2] - RIGHT
-            pending.append(((op, lo, hi, None, 0.0), arity(op)))
+            if ops.is_timed(op):
+                lo, hi = node[1] - LEFT, ops.UNBOUNDED if node[2] == INF else node[2] - RIGHT
+            pending.append(((op, lo, hi, None, 0.0), ops.arity(op)))
             continue
         rows.append(_atom(*node))
         while pending and pending[-1][1] == 1:
@@ -204,7 +191,7 @@ _ANY = 15
 _LEFT, _WHOLE, _TENTHS, _LAST, _END, _DONE, _RIGHT = range(16, 23)
 
 _ARITY = np.zeros(VOCABULARY, np.int64)
-_ARITY[OPERATOR:ATOM] = [arity(op) for op in OPERATORS]
+_ARITY[OPERATOR:ATOM] = [ops.arity(op) for op in OPERATORS]
 
 
 def _tables() -> tuple[np.ndarray, np.ndarray]:
@@ -213,9 +200,9 @@ def _tables() -> tuple[np.ndarray, np.ndarray]:
     successor = np.full(VOCABULARY, _ANY)
     allowed[: _ANY + 1, ATOM:LEFT] = True
     for token, op in enumerate(OPERATORS, start=OPERATOR):
-        bit = _SHAPES.index((arity(op), int(_LENGTH[op])))
+        bit = _SHAPES.index((ops.arity(op), int(_LENGTH[op])))
         allowed[: _ANY + 1, token] = np.arange(_ANY + 1) >> bit & 1
-        if is_timed(op):
+        if ops.is_timed(op):
             successor[token] = _LEFT
     for state, first, end in (
         (_LEFT, LEFT, RIGHT), (_WHOLE, WHOLE, TENTHS), (_TENTHS, TENTHS, LAST),
@@ -241,7 +228,7 @@ def _atom(comparison: int, whole: int, tenths: int, last: int) -> Row:
     signed = whole - WHOLE - WHOLES  # -100 ... -1 for -99 ... -0
     size = (signed if signed >= 0 else -1 - signed) * UNIT + (tenths - TENTHS) * CENTS + last - LAST
     threshold = (size if signed >= 0 else -size) / UNIT
-    return (GE if greater else LE, 0, 0, ((f"x_{variable}", 1.0),), threshold)
+    return (ops.GE if greater else ops.LE, 0, 0, ((f"x_{variable}", 1.0),), threshold)
 
 
 def _write(code, variable, units, offsets, length):  # type: ignore[no-untyped-def]
@@ -256,10 +243,10 @@ def _write(code, variable, units, offsets, length):  # type: ignore[no-untyped-d
         for i in range(n):
             op = code[base + i, 0]
             size[i], tokens[i] = 1, _LENGTH[op]
-            if op > LT:
+            if not ops.IS_ATOM[op]:
                 size[i] += size[i - 1]
                 tokens[i] += tokens[i - 1]
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 left = i - 1 - size[i - 1]
                 size[i] += size[left]
                 tokens[i] += tokens[left]
@@ -268,20 +255,20 @@ def _write(code, variable, units, offsets, length):  # type: ignore[no-untyped-d
         place[n - 1] = 1
         for i in range(n - 1, -1, -1):
             op, lo, hi, at = code[base + i, 0], code[base + i, 1], code[base + i, 2], place[i]
-            if op <= LT:
+            if ops.IS_ATOM[op]:
                 value = abs(units[base + i])
                 whole = value // UNIT
-                row[at] = ATOM + (CHANNELS if op >= LE else 0) + variable[base + i]
+                row[at] = ATOM + (CHANNELS if not ops.IS_ABOVE[op] else 0) + variable[base + i]
                 row[at + 1] = WHOLE + WHOLES + (whole if units[base + i] >= 0 else -1 - whole)
                 row[at + 2] = TENTHS + value // CENTS % CENTS
                 row[at + 3] = LAST + value % CENTS
                 continue
             row[at] = _TOKEN[op]
-            if op == ALWAYS or op == EVENTUALLY or op == UNTIL:
+            if op == ops.ALWAYS or op == ops.EVENTUALLY or op == ops.UNTIL:
                 row[at + 1] = LEFT + min(lo, BOUNDS - 1)
-                row[at + 2] = INF if hi == UNBOUNDED or hi >= BOUNDS - 1 else RIGHT + hi
+                row[at + 2] = INF if hi == ops.UNBOUNDED or hi >= BOUNDS - 1 else RIGHT + hi
             place[i - 1] = at + _LENGTH[op]
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 left = i - 1 - size[i - 1]
                 place[left] = place[i - 1]
                 place[i - 1] += tokens[left]

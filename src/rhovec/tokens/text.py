@@ -21,18 +21,7 @@ import numpy as np
 
 from ..errors import FormulaError
 from ..formula import Formula, parse
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    IFF,
-    LT,
-    NAMES,
-    TRUE,
-    UNBOUNDED,
-    UNTIL,
-)  # fmt: skip
+from ..formula import operators as ops
 from ..formula.printer import number_text
 from ..formula.programs import FormulaLike, Programs, as_formulae
 from .tree import COMPILED_FROM, first_fit, plain_or_compiled, variable_numbers
@@ -48,7 +37,7 @@ PADDING, BEGIN, END = 1, 2, 3
 _OPEN, _CLOSE, _X, _LEFT, _RIGHT, _COMMA, _INF, _MINUS, _POINT, _ZERO, _SPACE = (
     SYMBOLS.index(symbol) for symbol in ("(", ")", "x_", "[", "]", ",", "inf", "-", ".", "0", "@")
 )
-_OPERATORS = np.array([SYMBOLS.index(name) if name in SYMBOLS else -1 for name in NAMES])
+_OPERATORS = np.array([SYMBOLS.index(name) if name in SYMBOLS else -1 for name in ops.NAMES])
 _UNIT = 10_000  # numbers of at most four decimals, all that a corpus has, need no Python
 _NODE = 48  # no node has more symbols: two bounds of 16 digits each, and 10 others
 
@@ -152,14 +141,14 @@ def _check_operators(programs: Programs) -> None:
     row = int(outside.argmax())
     op = int(programs.code[row, 0])
     b = int(np.searchsorted(programs.offsets, row, side="right")) - 1
-    if op == IFF:
+    if op == ops.IFF:
         advice = "write `a <-> b` as `( a and b ) or ( not a and not b )`"
-    elif op in (TRUE, FALSE):
+    elif op in (ops.TRUE, ops.FALSE):
         advice = "rewrite it by rv.simplify, which folds constants unless the whole formula is one"
     else:
         advice = "rewrite it by rv.simplify, which keeps the robustness"
     raise FormulaError(
-        f"formula {b} contains {NAMES[op]}, which the text tokens have no symbol for; "
+        f"formula {b} contains {ops.NAMES[op]}, which the text tokens have no symbol for; "
         f"{advice}, or use the tree tokens"
     )
 
@@ -197,7 +186,7 @@ def _write(code, offsets, variables, units, spelled, ends):  # type: ignore[no-u
         out[at], out[at + 1] = _SPACE, END
         depth = 0
         for i in range(offsets[b + 1] - 1, offsets[b] - 1, -1):
-            if code[i, 0] > LT:
+            if not ops.IS_ATOM[code[i, 0]]:
                 at -= 2
                 out[at], out[at + 1] = _SPACE, _CLOSE
                 pending[depth] = i
@@ -242,15 +231,15 @@ def _write(code, offsets, variables, units, spelled, ends):  # type: ignore[no-u
                 op, lo, hi = code[j, 0], code[j, 1], code[j, 2]
                 at -= 1
                 out[at] = _SPACE
-                if op < AND:
+                if ops.ARITY[op] < 2:
                     at -= 2
                     out[at], out[at + 1] = _SPACE, _OPEN
-                timed = op == ALWAYS or op == EVENTUALLY or op == UNTIL
-                if timed and (lo != 0 or hi != UNBOUNDED):
+                timed = op == ops.ALWAYS or op == ops.EVENTUALLY or op == ops.UNTIL
+                if timed and (lo != 0 or hi != ops.UNBOUNDED):
                     at -= 1
                     out[at] = _RIGHT
                     for bound, before in ((hi, _COMMA), (lo, _LEFT)):
-                        if bound == UNBOUNDED:
+                        if bound == ops.UNBOUNDED:
                             at -= 1
                             out[at] = _INF
                         while bound >= 0:
@@ -261,7 +250,7 @@ def _write(code, offsets, variables, units, spelled, ends):  # type: ignore[no-u
                         out[at] = before
                 at -= 1
                 out[at] = _OPERATORS[op]
-                if op < AND:
+                if ops.ARITY[op] < 2:
                     depth -= 1
                 else:
                     at -= 1

@@ -21,26 +21,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormulaError
+from ..formula import operators as ops
 from ..formula.bulk import compiled
-from ..formula.core import (
-    ALWAYS,
-    AND,
-    EVENTUALLY,
-    FALSE,
-    GE,
-    GT,
-    IMPLIES,
-    LE,
-    LT,
-    UNBOUNDED,
-    UNTIL,
-    Formula,
-)  # fmt: skip
+from ..formula.core import Formula
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
 
-CLS, PADDING = UNTIL + 1, UNTIL + 2  # beside the language's operators
-OPERATORS = UNTIL + 3
+CLS, PADDING = 15, 16  # beside the numbers of the operators that models know
+OPERATORS = 17  # part of every model's shapes
 REACH = 6  # steps up or down the tree that are told apart
 # Relations of another token to this one: in another formula; the same; elsewhere in the tree, the
 # common ancestor being 1 ... REACH up; an ancestor, 1 ... REACH up, by the side on which this one lies;
@@ -72,14 +60,14 @@ class TreeTokens:
         bounds from the last point on, where a held trace no longer changes.
         """
         operator, left, right, channel = np.moveaxis(self.node, -1, 0)
-        timed = (operator == ALWAYS) | (operator == EVENTUALLY) | (operator == UNTIL)
+        timed = (operator == ops.ALWAYS) | (operator == ops.EVENTUALLY) | (operator == ops.UNTIL)
         out = np.empty(self.node.shape, np.int16)
         out[..., 0] = operator
-        out[..., 0][operator == GT] = GE
-        out[..., 0][operator == LT] = LE
+        out[..., 0][operator == ops.GT] = ops.GE
+        out[..., 0][operator == ops.LT] = ops.LE
         out[..., 1] = channel + 1
         out[..., 2] = np.where(timed, 1 + np.minimum(left, points - 1), 0)
-        last = np.where(right == UNBOUNDED, points - 1, np.minimum(right, points - 1))
+        last = np.where(right == ops.UNBOUNDED, points - 1, np.minimum(right, points - 1))
         out[..., 3] = np.where(timed, 1 + last, 0)
         return out
 
@@ -170,11 +158,11 @@ def depths(code, offsets):  # type: ignore[no-untyped-def]
         top = 0
         for i in range(offsets[b], offsets[b + 1]):
             op = code[i, 0]
-            if op <= FALSE:
+            if ops.ARITY[op] == 0:
                 stack[top] = 0
                 top += 1
                 continue
-            if op >= AND:
+            if ops.ARITY[op] == 2:
                 top -= 1
                 stack[top - 1] = max(stack[top - 1], stack[top])
             stack[top - 1] += 1
@@ -203,17 +191,17 @@ def _fill(code, thresholds, offsets, variables, place, rows, width):  # type: ig
         for i in range(n):
             op = code[base + i, 0]
             size[i] = 1
-            if op > FALSE:
+            if ops.ARITY[op] > 0:
                 size[i] += size[i - 1]
                 parent[i - 1] = i
-                side[i - 1] = 1 if op == UNTIL or op == IMPLIES else 0
-                if op >= AND:
+                side[i - 1] = 1 if op == ops.UNTIL or op == ops.IMPLIES else 0
+                if ops.ARITY[op] == 2:
                     left = i - 1 - size[i - 1]
                     size[i] += size[left]
                     parent[left], side[left] = i, 0
             row = node[r, start + 1 + i]
             row[0], row[1], row[2] = op, code[base + i, 1], code[base + i, 2]
-            if op <= LT:
+            if ops.IS_ATOM[op]:
                 row[3] = variables[code[base + i, 3]]
                 threshold[r, start + 1 + i] = thresholds[base + i]
         parent[n - 1], side[n - 1] = -1, 0

@@ -1,0 +1,91 @@
+"""The operators of the language: one table, read by parser, printer, engines, prover and models.
+
+    from ..formula import operators as ops        # ops.ALWAYS, ops.arity(op), ops.TABLE[op].dual
+
+A program stores an operator as its row number in TABLE. The numbers are part of cached corpora and
+compiled code, so a new operator goes to the end; nothing may depend on their order. An operator with
+an `expansion` is fully defined by it: engines and models never see it (expand.py rewrites it first).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+UNBOUNDED = -1  # the right bound of [a,inf]
+MAX_BOUND = 10**15
+
+(GE, GT, LE, LT, TRUE, FALSE, NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL,
+ RELEASE, WEAK_UNTIL) = range(17)  # fmt: skip
+
+# A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
+Channel = tuple[tuple[str, float], ...]
+Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
+Rows = list[Row]
+
+
+class Operator(NamedTuple):
+    """What an operator is, apart from its robustness, which the oracle and the engines define."""
+
+    name: str  # canonical spelling
+    arity: int
+    binding: int = 0  # operators with a higher number bind tighter; 0 where it does not matter
+    spellings: tuple[str, ...] = ()  # the others that are accepted
+    timed: bool = False  # has a window [lo,hi]
+    dual: int | None = None  # not op(a, ...) = dual(not a, ...); for a comparison, its negation
+    right_associative: bool = False
+    expansion: Callable[[Rows, Rows, int, int], Rows] | None = None  # of operands a, b and lo, hi
+
+
+def node(op: int, lo: int = 0, hi: int = 0) -> Row:
+    """The row of an operator or a constant."""
+    return op, lo, hi, None, 0.0
+
+
+TABLE: tuple[Operator, ...] = (
+    Operator(">=", 0, 7, ("≥",), dual=LT),
+    Operator(">", 0, 7, dual=LE),
+    Operator("<=", 0, 7, ("≤",), dual=GT),
+    Operator("<", 0, 7, dual=GE),
+    Operator("true", 0, spellings=("⊤",), dual=FALSE),
+    Operator("false", 0, spellings=("⊥",), dual=TRUE),
+    Operator("not", 1, 6, ("!", "~", "¬")),
+    Operator("next", 1, 6, ("X",), dual=NEXT,
+             expansion=lambda a, b, lo, hi: [*a, node(EVENTUALLY, 1, 1)]),
+    Operator("always", 1, 6, ("globally", "alw", "alw_", "G", "□"), timed=True, dual=EVENTUALLY),
+    Operator("eventually", 1, 6, ("finally", "ev", "ev_", "F", "◇"), timed=True, dual=ALWAYS),
+    Operator("and", 2, 4, ("&", "&&", "/\\", "∧"), dual=OR),
+    Operator("or", 2, 3, ("|", "||", "\\/", "∨"), dual=AND),
+    Operator("->", 2, 2, ("implies", "=>", "→"), right_associative=True,
+             expansion=lambda a, b, lo, hi: [*a, node(NOT), *b, node(OR)]),
+    Operator("<->", 2, 1, ("iff", "<=>", "↔"), expansion=lambda a, b, lo, hi: [
+        *a, *b, node(AND), *a, node(NOT), *b, node(NOT), node(AND), node(OR)]),
+    Operator("until", 2, 5, ("until_", "U"), timed=True, dual=RELEASE, right_associative=True),
+    Operator("release", 2, 5, ("R",), timed=True, dual=UNTIL, right_associative=True,
+             expansion=lambda a, b, lo, hi: [
+                 *a, node(NOT), *b, node(NOT), node(UNTIL, lo, hi), node(NOT)]),
+    Operator("weak_until", 2, 5, ("W", "unless"), timed=True, right_associative=True,
+             expansion=lambda a, b, lo, hi: [
+                 *a, *b, node(UNTIL, lo, hi), *a, node(ALWAYS, 0, hi), node(OR)]),
+)  # fmt: skip
+
+NAMES = tuple(operator.name for operator in TABLE)
+COMPARISONS = (GE, GT, LE, LT)
+NEGATED = {op: row.dual for op, row in enumerate(TABLE) if row.dual is not None}
+
+# The same facts as arrays, for compiled code and for whole columns of programs.
+ARITY = np.array([row.arity for row in TABLE], np.int64)
+IS_ATOM = np.isin(np.arange(len(TABLE)), COMPARISONS)
+IS_ABOVE = np.isin(np.arange(len(TABLE)), (GE, GT))
+IS_JUNCTION = np.isin(np.arange(len(TABLE)), (AND, OR, IMPLIES))  # a min or a max of two
+IS_TIMED = np.array([row.timed for row in TABLE])
+
+
+def arity(op: int) -> int:
+    return TABLE[op].arity
+
+
+def is_timed(op: int) -> bool:
+    return TABLE[op].timed
