@@ -21,7 +21,8 @@ from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
 from ..formula.operators import Row
 from ..formula.programs import Programs
-from .tree import COMPILED_FROM, plain_or_compiled, variable_numbers
+from ..formula.shape import COMPILED_FROM, plain_or_compiled
+from .tree import variable_numbers
 
 PAD, BEGIN, END = range(3)
 OPERATOR = 3

@@ -14,9 +14,7 @@ that a single formula need not wait for the compiler.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
-from ..formula.reader import compiled
+from ..formula.shape import COMPILED_FROM, plain_or_compiled
 
 CLS, PADDING = 15, 16  # beside the numbers of the operators that models know
 OPERATORS = 17  # part of every model's shapes
@@ -39,7 +37,6 @@ DESCENDANT = ANCESTOR + 2 * REACH
 RELATIONS = DESCENDANT + 2 * REACH
 
 WIDTH = 64  # of a row, unless a formula needs more
-COMPILED_FROM = 600  # nodes in a batch
 
 
 @dataclass(frozen=True)
@@ -125,10 +122,6 @@ def variable_numbers(programs: Programs) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-def plain_or_compiled(plain: Callable[..., Any], large: bool) -> Callable[..., Any]:
-    return compiled(plain) if large else plain
-
-
 def first_fit(lengths, width):  # type: ignore[no-untyped-def]
     """First-fit, the longest first: where each formula starts, and how many rows that takes."""
     order = np.argsort(-lengths, kind="mergesort")
@@ -148,26 +141,6 @@ def first_fit(lengths, width):  # type: ignore[no-untyped-def]
         place[b] = r * width + width - free[r]
         free[r] -= need
     return place, used
-
-
-def depths(code, offsets):  # type: ignore[no-untyped-def]
-    """(B,) levels of operators above the deepest atom, of formulae in postfix order."""
-    out = np.empty(len(offsets) - 1, np.int64)
-    stack = np.empty(len(code) + 1, np.int64)
-    for b in range(len(out)):
-        top = 0
-        for i in range(offsets[b], offsets[b + 1]):
-            op = code[i, 0]
-            if ops.ARITY[op] == 0:
-                stack[top] = 0
-                top += 1
-                continue
-            if ops.ARITY[op] == 2:
-                top -= 1
-                stack[top - 1] = max(stack[top - 1], stack[top])
-            stack[top - 1] += 1
-        out[b] = stack[0]
-    return out
 
 
 def _fill(code, thresholds, offsets, variables, place, rows, width):  # type: ignore[no-untyped-def]
