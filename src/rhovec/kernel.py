@@ -35,7 +35,7 @@ HELD_BYTES = 256 << 20  # signals up to this size are kept between calls, more a
 ROWS = 4096  # formulae evaluated at once where their number is free
 FEATURES = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in a block of features
 PRODUCTS = 1 << 22  # products of single signals held at once for a standard error
-LARGEST = 1e75  # features whose fourth powers can still be added up
+MAX_FEATURE = 1e75  # fourth powers of features can still be added up
 DISTINCT = 1e-8  # squared distance from the other anchors, as a share of the largest norm
 
 
@@ -125,7 +125,7 @@ class SampledKernel(ABC):
     def signatures(self, formulae: Formulae) -> np.ndarray:
         """Unit vectors whose inner products are k': (B, N) float32, of a single formula (N,).
 
-        Where a signal gives T numbers they have N * T columns.
+        A kernel with T features per signal has N * T columns.
         """
         checked = self._check(formulae)
         columns = self.measure.count(self.n_signals) * self.width()
@@ -192,8 +192,8 @@ class SampledKernel(ABC):
             for start in range(0, len(signals), step):
                 part = signals[start : start + step]
                 f = self.features(formulae, part).reshape(len(formulae), len(part), -1)
-                if not float(abs(f).max()) < LARGEST:
-                    moderate = abs(_float64(_numpy(f))) < LARGEST
+                if not float(abs(f).max()) < MAX_FEATURE:
+                    moderate = abs(_float64(_numpy(f))) < MAX_FEATURE
                     b = int(moderate.all(axis=(1, 2)).argmin())
                     (phi,) = formulae.part(b, b + 1).unpack()
                     raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
@@ -417,7 +417,7 @@ def _log(values: Any) -> Any:
 
 
 class SubtreeKernel:
-    """Similarity of syntax alone: the cosine of the counts of every subtree.
+    """Similarity of syntax: the cosine of the counts of every subtree.
 
     Two subtrees are the same if all of their operators, bounds, channels and thresholds are.
     """

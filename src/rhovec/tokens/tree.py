@@ -30,7 +30,7 @@ OPERATORS = 17  # part of every model's shapes
 REACH = 6  # steps up or down the tree that are told apart
 # Relations of another token to this one: in another formula; the same; elsewhere in the tree, the
 # common ancestor being 1 ... REACH up; an ancestor, 1 ... REACH up, by the side on which this one lies;
-# a descendant, likewise. The side is 1 for what is right of an operator whose operands differ.
+# a descendant, in the same way. The side is 1 for what is right of an operator whose operands differ.
 APART, SELF, ELSEWHERE = range(3)
 ANCESTOR = ELSEWHERE + REACH
 DESCENDANT = ANCESTOR + 2 * REACH
@@ -48,7 +48,7 @@ class TreeTokens:
     relation: np.ndarray  # (R, W, W) uint8: how token j stands to token i
     owner: np.ndarray  # (R, W) int32: the token's formula, -1 for padding
     cls: np.ndarray  # (B,) int32: index of each formula's cls token in the R * W tokens
-    root: np.ndarray  # (B,) int32: likewise, of its last node
+    root: np.ndarray  # (B,) int32: index of its last node
 
     def ids(self, points: int) -> np.ndarray:
         """(R, W, 4) int16: operator, channel + 1, left bound + 1, right bound + 1; 0 is "none".
@@ -115,7 +115,7 @@ def variable_numbers(programs: Programs) -> np.ndarray:
         name, coefficient = channel[0]
         if len(channel) > 1 or coefficient != 1 or not re.fullmatch(r"x_(0|[1-9]\d{0,3})", name):
             raise FormulaError(
-                f"a model reads variables x_0, x_1, ... alone, not {channel_text(channel)}; "
+                f"a model reads only the variables x_0, x_1, ..., not {channel_text(channel)}; "
                 "lower the formula with a Schema first"
             )
         numbers.append(int(name[2:]))
