@@ -95,7 +95,7 @@ def test_channels_are_those_in_use() -> None:
 
 def test_mutated_texts() -> None:
     """Printed formulae with some characters changed, in one call each of reader and parser."""
-    assert mutated(20_000, seed=1) > 1000
+    assert mutated(20_000, seed=1) > 5000
 
 
 def mutated(count: int, seed: int) -> int:
@@ -104,11 +104,12 @@ def mutated(count: int, seed: int) -> int:
     alphabet = np.frombuffer(
         b"x_0123456789.,-+*/()[]<>=!&|GFURWXinfe \n\tand or not until always", np.uint8
     )
-    texts, seen = list(map(str, FORMULAE)), 0
+    texts = [text for text in map(str, FORMULAE) if len(text) < 80]
+    seen = 0
     for _ in range(0, count, 1000):
         batch = []
         for text in rng.choice(texts, 1000):
-            data = bytearray(text.encode()[: int(rng.integers(8, 60))])
+            data = bytearray(text.encode())
             for _ in range(int(rng.integers(0, 4))):
                 place, kind = int(rng.integers(len(data))), rng.integers(3)
                 if kind == 0:
