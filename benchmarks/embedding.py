@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rhovec.evaluation.claims import paper_costs
 
 import rhovec as rv
 from kernel import machine, read_formulae
 from rhovec.corpus.families import Recipe, draw_families, find_families
 from rhovec.corpus.text import texts as texts_of
-from rhovec.evaluation.claims import paper_costs
 from rhovec.evaluation.metrics import mean_error
 from rhovec.models import store
 from rhovec.models.config import EncoderConfig

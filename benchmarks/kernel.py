@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-import rhovec as rv
 from rhovec.evaluation.claims import paper_costs
 from rhovec.evaluation.efficiency import POINTS, SIGNALS, SIZES, Watch
+
+import rhovec as rv
 from rhovec.formula.core import Formula
 from rhovec.kernel import StlKernel
 from rhovec.signals import BaseMeasure

@@ -1,38 +1,74 @@
-"""`rhovec evaluate`: the paper's claims measured, as a table, as rows, figures and a page."""
+"""`python -m reproduction`: measure the paper's claims, train the ablations, write the tables.
+
+Run it in a checkout in which rhovec is installed, or with PYTHONPATH=src.
+"""
 
 from __future__ import annotations
 
 import datetime
-import json
-import os
-import platform
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import RhovecError
-from .embed import Device, ModelPath
-from .shared import progress_bar
+from rhovec import machine
+from rhovec.cli.embed import Device, ModelPath
+from rhovec.cli.evaluate import QUICK_SIGNALS, sets_of
+from rhovec.errors import RhovecError
+
+from . import records
 
 if TYPE_CHECKING:
-    from ..evaluation.claims import Report
-    from ..evaluation.sets import FormulaSet
+    from .measure import Report
 
-SIGNALS, QUICK_SIGNALS = 16_384, 2048  # of the kernel that vectors are held against
-SIGNALS_SEED = 1234  # of those signals, which is no seed of any training
-OUT, QUICK_OUT = Path("results"), Path("results/quick")
+QUICK = records.FOLDER.with_name("quick")  # records of --quick
+WORK = records.FOLDER.with_name("work")  # trainings in progress
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--formulae",
+        "-F",
+        metavar="FILE",
+        help="Formulae, one per line, or the column `formula` of a .csv. May be repeated.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="Folder of the records.", show_default=False),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Only this run. May be repeated.", show_default=False),
+]
+TrainingDevice = Annotated[str, typer.Option(help="cpu or cuda.")]
+Tiny = Annotated[bool, typer.Option("--tiny", help="Small models and sets, for a rehearsal.")]
+
+app = typer.Typer(
+    pretty_exceptions_enable=False,
+    help="The paper's claims: measure them, train the ablations, write the tables.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
-def evaluate(
-    claims: Annotated[
+def main() -> None:
+    try:
+        app(prog_name="python -m reproduction")
+    except RhovecError as error:
+        print(f"reproduction: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.command()
+def claims(
+    names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="CLAIM",
@@ -45,129 +81,169 @@ def evaluate(
     points: Annotated[
         int | None,
         typer.Option(
-            help="Points of the kernel's signals (default: those that the model was trained for).",
+            help="Points of the kernel's traces (default: as the model was trained for).",
             show_default=False,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all that is drawn.")] = 0,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--formulae",
-            "-F",
-            metavar="FILE",
-            help="Measure on these formulae instead of the shipped sets: one a line, or the column "
-            "`formula` of a .csv. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    files: Files = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: two minutes.")] = False,
     device: Device = None,
     add: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Add the rows of an evaluation.json from elsewhere, as recorded; without claims "
-            "nothing else is measured. May be repeated.",
+            help="Add the rows of a claims.json from another machine; without claims nothing is "
+            "measured. May be repeated.",
             show_default=False,
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="Folder of the record (default: results; with --quick results/quick).",
-            show_default=False,
-        ),
-    ] = None,
+    out: Out = None,
 ) -> None:
-    """Measure the paper's claims; print a table, and write rows, figures and a page.
+    """Measure claims of the paper, and write rows, tables and a page.
 
-    OUT/evaluation.json keeps what was measured before, unless it is measured again. Trainings that
-    benchmarks/comparison.py recorded in OUT/comparison are shown beside it.
-
-    Examples: rhovec evaluate --quick; rhovec evaluate fidelity agreement -F formulae.csv;
-    rhovec evaluate --device cuda; rhovec evaluate --add run/evaluation.json.
+    Rows that were measured before stay, unless they are measured again. -F: measure on these formulae
+    instead of the built-in sets. With --quick the records go to reproduction/quick.
     """
-    from ..evaluation.claims import MEASURED, run
-    from ..evaluation.report import ROWS, merge, read_rows, write, write_rows
-    from ..models.model import load
-    from ..signals import BaseMeasure
+    from rhovec.evaluation.encoder import SIGNALS, SIGNALS_SEED
+    from rhovec.models.model import load
+    from rhovec.signals import BaseMeasure
 
-    unknown = [claim for claim in claims or () if claim not in MEASURED]
+    from .measure import run
+    from .paper import CLAIMS
+
+    unknown = [claim for claim in names or () if claim not in CLAIMS]
     if unknown:
-        raise RhovecError(f"there is no claim {unknown[0]!r}; claims are {', '.join(MEASURED)}")
-    folder = out or (QUICK_OUT if quick else OUT)
-    rows = merge(
-        [row for row in read_rows(folder / ROWS) if "comparison" not in row],
-        compared(folder / "comparison"),
-    )
+        raise RhovecError(f"there is no claim {unknown[0]!r}; claims are {', '.join(CLAIMS)}")
+    folder = out or (QUICK if quick else records.FOLDER)
+    rows = records.read_rows(folder / records.ROWS)
     for path in add or ():
         if not path.exists():
             raise RhovecError(f"{path}: there is no such file")
-        rows = merge(rows, [row | {"recorded": True} for row in read_rows(path)])
+        rows = records.merge(rows, records.read_rows(path))
     new: list[dict[str, Any]] = []
-    if claims or not add:
+    if names or not add:
         loaded = load(model, device)
         kernel = loaded.kernel(QUICK_SIGNALS if quick else SIGNALS, SIGNALS_SEED)
         if points is not None:
             measure = loaded.config["teacher"]["measure"] | {"points": points}
             kernel = replace(kernel, measure=BaseMeasure(**measure))
         facts = {
-            "command": command(claims, model, points, seed, files, quick, device),
-            "machine": machine(device),
+            "command": command(names, model, points, seed, files, quick, device),
+            "machine": machine.describe(device),
             "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
         }
 
         def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return merge(rows, [row | facts for row in found])
+            return records.merge(rows, [row | facts for row in found])
 
-        with progress_bar("reading formulae"):
-            sets = sets_of(files or (), loaded.encoder.channels, seed)
-        write_rows(folder, rows)  # if that cannot be done, better now than after measuring
+        sets = sets_of(files or (), loaded.encoder.channels, seed)
+        # If the folder cannot be written, better to fail now than after measuring.
+        records.write_rows(folder / records.ROWS, rows)
         with reporting() as progress:
             new = run(
-                claims or MEASURED, loaded, sets, kernel, quick, seed, progress,
-                lambda found: write_rows(folder, merged(found)),
+                names or CLAIMS, loaded, sets, kernel, quick, seed, progress,
+                lambda found: records.write_rows(folder / records.ROWS, merged(found)),
             )  # fmt: skip
         rows = merged(new)
-    log = folder / "encoder" / "log.jsonl"
-    curve = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    paths = write(folder, rows, curve)
+    write(folder, rows)
     show(new)
+
+
+@app.command()
+def page(out: Out = None) -> None:
+    """Write the tables and the page anew from the records, without measuring."""
+    folder = out or records.FOLDER
+    write(folder, records.read_rows(folder / records.ROWS))
+
+
+@app.command()
+def ablations(
+    device: TrainingDevice = "cpu",
+    minutes: Annotated[float, typer.Option(help="For all chosen runs together.")] = 20.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Of each run, instead of minutes.", show_default=False)
+    ] = None,
+    only: Only = None,
+    files: Files = None,
+    tiny: Tiny = False,
+    out: Out = None,
+) -> None:
+    """Train encoders that differ in one respect, and record them. -F: measure on these, too."""
+    from rhovec.evaluation.encoder import SIGNALS
+    from rhovec.evaluation.sets import headline, held_out, read_formulae
+
+    from .ablations import OVERHEAD, Judge, ablate, runs
+
+    known = runs("tiny" if tiny else "default")
+    chosen = {name: known[name] for name in picked(only, known)}
+    seconds = 60 * minutes / len(chosen) - OVERHEAD
+    if steps is None and seconds <= 0:
+        least = len(chosen) * OVERHEAD / 60
+        raise RhovecError(f"{len(chosen)} runs need more than {least:.0f} minutes")
+    sets = [held_out(8, pairs=60)] if tiny else [headline(), held_out()]
+    sets += map(read_formulae, files or ())
+    judge = Judge(sets, [path.name for path in files or ()], 512 if tiny else SIGNALS, tiny)
+    folder = out or records.FOLDER
+    ablate(
+        folder / "ablations", WORK / "ablations" if out is None else out / "work", chosen, device,
+        judge, steps, seconds,
+    )  # fmt: skip
+    write(folder, records.read_rows(folder / records.ROWS))
+
+
+@app.command()
+def decoders(
+    device: TrainingDevice = "cpu",
+    steps: Annotated[int, typer.Option(help="Of runs with prefix tokens.")] = 4000,
+    text_steps: Annotated[int, typer.Option(help="Of runs with text.")] = 2500,
+    only: Only = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the encoder (default: the shipped one).", show_default=False),
+    ] = None,
+    files: Files = None,
+    n: Annotated[int, typer.Option("--n", min=1, help="Requests per set.")] = 500,
+    traces: Annotated[int, typer.Option(min=1000, help="Traces to judge answers on.")] = 4000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the traces.")] = 1,
+    tiny: Tiny = False,
+    out: Out = None,
+) -> None:
+    """Train decoders on several vectors and tokens, and record them. -F: decode these, too."""
+    from .decoders import RUNS, Options, train_decoders
+
+    given = Options(device, steps, text_steps, model, tuple(files or ()), n, traces, seed, tiny)
+    folder = out or records.FOLDER
+    work = WORK / "decoders" if out is None else out / "work"
+    train_decoders(folder / "decoders", work, picked(only, RUNS), given)
+    write(folder, records.read_rows(folder / records.ROWS))
+
+
+def picked(only: Sequence[str] | None, known: dict[str, Any]) -> list[str]:
+    """The runs that were asked for, or all of them."""
+    for name in only or ():
+        if name not in known:
+            raise RhovecError(f"there is no run {name!r}; runs are {', '.join(known)}")
+    return list(dict.fromkeys(only or known))
+
+
+def write(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
+    from . import report
+
+    paths = report.write(folder, rows)
     print(f"written: {', '.join(map(str, paths))}")
     if not find_spec("matplotlib"):
         print('no figures: they need matplotlib, pip install "rhovec[plots]"', file=sys.stderr)
 
 
-def compared(folder: Path) -> list[dict[str, Any]]:
-    """What benchmarks/comparison.py recorded: the rows of its table, and those of whole runs that
-    have a place among the claims (the paper's recipe, other poolings, 1000 points)."""
-    from ..evaluation.report import ROWS, read_rows
-
-    rows = [row for path in sorted(folder.glob(f"*/{ROWS}")) for row in read_rows(path)]
-    return [row for row in rows if row["claim"] == "comparison" or row.get("shown")]
-
-
-def sets_of(files: Sequence[Path], channels: int, seed: int) -> list[FormulaSet]:
-    """The files' formulae, or the shipped sets: the headline one, and held-out families."""
-    from ..evaluation.sets import headline, held_out, read_formulae
-
-    if files:
-        return [read_formulae(path, seed) for path in files]
-    wide = [held_out(channels=channels, seed=seed)] if channels > 3 else []
-    return [headline(), held_out(channels=min(3, channels), seed=seed), *wide]
-
-
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """The rows as a table, one a claim and set."""
+    """The rows as tables, one per claim and set."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from ..evaluation.claims import CLAIMS, judge
-    from ..evaluation.report import cell, interval_text, lines, paper_text, plain
+    from .lines import cell, interval_text, lines, paper_text, plain
+    from .paper import CLAIMS, judge
 
     console = Console(width=None if sys.stdout.isatty() else 120)
     found = lines(rows)
@@ -179,22 +255,18 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
         table.add_column("verdict")
         for line in found:
             if (line.claim, line.where) == (claim, where):
-                column = next(iter(line.cells))
-                ends = interval_text(line.main, line.field)
-                texts = (
-                    line.name,
-                    paper_text(line),
-                    cell(line, column),
-                    plain(line.n),
-                    ends,
+                ours, ends = (
+                    cell(line, next(iter(line.cells))),
+                    interval_text(line.main, line.field),
                 )
+                texts = (line.name, paper_text(line), ours, plain(line.n), ends)
                 table.add_row(*map(Text, texts), judge(line.main, line.field))
         console.print(table)
 
 
 @contextmanager
 def reporting() -> Iterator[Report]:
-    """On a terminal a bar that says what is being measured, otherwise a line for each part."""
+    """On a terminal a bar that names what is being measured, otherwise a line for each part."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -214,7 +286,7 @@ def reporting() -> Iterator[Report]:
 
 
 def command(
-    claims: Sequence[str] | None,
+    names: Sequence[str] | None,
     model: str | None,
     points: int | None,
     seed: int,
@@ -222,8 +294,8 @@ def command(
     quick: bool,
     device: str | None,
 ) -> str:
-    """What was asked for, as one would type it; of files and folders the names alone."""
-    words = ["rhovec", "evaluate", *(claims or ())]
+    """The command as one would type it, with files and folders by name only."""
+    words = ["python", "-m", "reproduction", "claims", *(names or ())]
     words += ["--quick"] if quick else []
     name = model and Path(model).name
     for option, value in (
@@ -235,21 +307,5 @@ def command(
     return shlex.join(words)
 
 
-def machine(device: str | None) -> str:
-    """Where a run takes place, in words."""
-    processor = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    parts = [f"{next(iter(names), processor)}, {os.cpu_count()} cores"]
-    packages = ["numpy"]
-    if device is not None:
-        import torch
-
-        packages.append("torch")
-        if device.startswith("cuda"):
-            parts.append(torch.cuda.get_device_name(device))
-    parts.append(f"Python {platform.python_version()}")
-    return ", ".join(parts + [f"{name} {version(name)}" for name in packages])
+if __name__ == "__main__":
+    main()

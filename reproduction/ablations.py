@@ -1,24 +1,23 @@
-"""Trainings that differ in one thing each, of one length, measured and recorded.
+"""Ablations: trainings of the encoder that differ in one respect, measured and recorded.
 
-    python benchmarks/comparison.py --device cuda --minutes 20 -F FILE.csv    all of them
-    python benchmarks/comparison.py --device cuda --only paper --minutes 10   one, for longer
-    python benchmarks/comparison.py --tiny --steps 20 --out FOLDER            a rehearsal
+    python -m reproduction ablations --device cuda --minutes 20 -F FILE.csv    all of them
+    python -m reproduction ablations --device cuda --only paper --minutes 10   one, for longer
+    python -m reproduction ablations --tiny --steps 20 --out FOLDER            a rehearsal
 
-Each run trains for the same time (its steps follow from the pace of a trial, before it begins, so that
-the schedule ends with the run) or for the same --steps, is measured as `rhovec evaluate` does, and
-leaves a record in OUT/NAME: configuration, environment, log, curves and rows, but no weights. What is
-finished is passed over and what was cut short goes on if the same command is given again. OUT/README.md
-has the tables; `rhovec evaluate` shows results/comparison beside its own numbers.
+Each run trains for the same time or for the same number of steps. For a given time, a short trial
+measures the pace before the run begins, so that the schedule ends with the run. The result is measured
+like a claim, and recorded as OUT/NAME.json without the weights. Given the same command again, finished
+runs are passed over and an interrupted one goes on.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import gc
 import json
 import math
 import shlex
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,46 +28,45 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rhovec.cli.evaluate import SIGNALS, SIGNALS_SEED, machine
-from rhovec.evaluation.claims import run
-from rhovec.evaluation.figures import Row
-from rhovec.evaluation.report import interval_text, plain
-from rhovec.evaluation.sets import FormulaSet, headline, held_out, read_formulae
-from rhovec.files import write_file
+from rhovec import machine
+from rhovec.evaluation.encoder import SIGNALS, SIGNALS_SEED
+from rhovec.evaluation.sets import FormulaSet
 from rhovec.models import store
 from rhovec.models.encoder import Encoder
 from rhovec.models.model import load
 from rhovec.signals import BaseMeasure
 from rhovec.training.distill import PRESETS, Config, train
-from rhovec.training.records import environment, read_log, write_json
+from rhovec.training.records import environment, read_log
 
-RESULTS = Path(__file__).parents[1] / "results" / "comparison"
-OVERHEAD = 45.0  # seconds of a run that are not training: compiling, a trial, measuring
-TRIAL, UNCOUNTED = 100, 20  # steps of a trial at most, and those that compile and warm up
-ENOUGH = 5.0  # seconds of a trial that tell the pace
-# A short run gets further with more steps of fewer formulae, if pairs of one family, which are a larger
-# part of a small batch, weigh less.
+from .measure import run
+from .paper import Row
+from .records import ABLATIONS, Run, write_run
+
+OVERHEAD = 45.0  # seconds of a run besides training: compilation, a trial, measuring
+TRIAL, UNCOUNTED = 100, 20  # most steps of a trial, and those that compile and warm up
+ENOUGH = 5.0  # seconds of a trial after which the pace is known
+# A short run gets further with more steps of fewer formulae, provided that pairs of one family, which
+# make up more of a small batch, get less weight.
 BATCH, FAMILY_WEIGHT = 512, 8.0
-BANK = 100_000  # formulae by which landmarks are put in place; four times as many take longer
+BANK = 100_000  # formulae that Nyström landmarks are fitted on, a quarter of the shipped recipe's
 TINY_PAPER = {
     "width": 64, "layers": 2, "heads": 2, "dimension": 128, "signals": 64, "workers": 1,
 }  # fmt: skip
-SHOWN = ("paper", "points-1000", "shipped-bos", "shipped-mean")  # have a place among the claims
-CLAIMS = ("fidelity", "agreement")  # measured of every run; of those shown probing, too
+SHOWN = ("paper", "points-1000", "shipped-bos", "shipped-mean")  # shown among the claims, too
+CLAIMS = ("fidelity", "agreement")  # measured for every run; for SHOWN also probing
 
-
-Runs = dict[str, tuple[str, str, dict[str, Any]]]  # name -> in words, its preset, what it changes
+Runs = dict[str, tuple[str, str, dict[str, Any]]]  # name -> words, preset, changed fields
 
 
 class Enough(Exception):
-    """A trial has told the pace."""
+    """The trial has run long enough to know the pace."""
 
 
 def runs(base: str) -> Runs:
-    """All of them, as changes of the preset `base`.
+    """All runs, as changes of the preset `base`.
 
-    Text tokens cannot spell the stretched thresholds of the default mixture within 512 tokens, and
-    are many: tree and text are compared on families alone, with the smaller of the two sizes.
+    Text of at most 512 tokens cannot spell the stretched thresholds of the default mixture, and text
+    has many tokens: so tree and text differ only from each other, trained on families and at half size.
     """
     c = PRESETS[base]
     half = {"width": c.width // 2, "layers": c.layers // 2}
@@ -83,8 +81,8 @@ def runs(base: str) -> Runs:
         "mean": ("mean pooling", {"pooling": "mean"}),
         "projector": ("the paper's head", {"head": "projector"}),
         "focal": ("the paper's loss", {"loss": "focal"}),
-        "adamw": ("AdamW for the layers, too, 5e-4", {"optimiser": "adamw", "lr": 5e-4}),
-        "adamw-1e-4": ("AdamW for the layers, too, 1e-4", {"optimiser": "adamw", "lr": 1e-4}),
+        "adamw": ("AdamW for the layers, 5e-4", {"optimiser": "adamw", "lr": 5e-4}),
+        "adamw-1e-4": ("AdamW for the layers, 1e-4", {"optimiser": "adamw", "lr": 1e-4}),
         f"dimension-{c.dimension // 4}": (
             f"{c.dimension // 4} dimensions", {"dimension": c.dimension // 4}
         ),
@@ -93,8 +91,8 @@ def runs(base: str) -> Runs:
         "shipped-cls": ("cls pooling, from the shipped weights", onward),
         "shipped-bos": ("bos pooling, from the shipped weights", onward | {"pooling": "bos"}),
         "shipped-mean": ("mean pooling, from the shipped weights", onward | {"pooling": "mean"}),
-        "tree": ("tree tokens, half the size, families alone", families),
-        "text": ("text tokens, half the size, families alone", families | {"tokens": "text"}),
+        "tree": ("tree tokens, half the size, only families", families),
+        "text": ("text tokens, half the size, only families", families | {"tokens": "text"}),
     }  # fmt: skip
     found = {name: (words, base, changed) for name, (words, changed) in changes.items()}
     tiny = {} if base == "default" else TINY_PAPER
@@ -105,7 +103,7 @@ def runs(base: str) -> Runs:
 
 
 def planned(folder: Path, config: Any, steps: int | None, seconds: float = 0.0) -> Any:
-    """The configuration with its steps set: those of the run that is there, given, or of the pace."""
+    """The configuration with its number of steps: of the run already begun, given, or by the pace."""
     there = folder / "config.json"
     if there.exists():
         return type(config)(**json.loads(there.read_text()) | {"device": config.device})
@@ -117,7 +115,7 @@ def planned(folder: Path, config: Any, steps: int | None, seconds: float = 0.0) 
 
 
 def pace(config: Config) -> float:
-    """Seconds a step, by a trial that is thrown away."""
+    """Seconds per step, by a trial whose result is thrown away."""
     marks: list[tuple[int, float]] = []
 
     def look(line: dict[str, Any]) -> None:
@@ -129,13 +127,13 @@ def pace(config: Config) -> float:
     trial = replace(config, steps=2 * TRIAL, every=5, validate=2 * TRIAL)
     with tempfile.TemporaryDirectory() as folder, suppress(Enough):
         train(trial, folder, look)
-    gc.collect()  # what the trial held on the device
+    gc.collect()  # frees what the trial held on the device
     (first, start), (last, end) = marks[0], marks[-1]
     return (end - start) / (last - first)
 
 
 def measured(config: Config, encoder: Encoder, judge: Judge, claims: Sequence[str]) -> list[Row]:
-    """The claims' rows, of the weights as they would be stored."""
+    """Rows of the claims, for the weights as they would be stored."""
     measure = BaseMeasure(n_variables=config.channels, points=config.points)
     facts = {
         "teacher": {"measure": asdict(measure), "sigma2": config.sigma2},
@@ -147,28 +145,30 @@ def measured(config: Config, encoder: Encoder, judge: Judge, claims: Sequence[st
         model = load(folder, config.device)
     kernel = model.kernel(judge.signals, SIGNALS_SEED)
     rows = run(claims, model, judge.sets, kernel, judge.quick)
-    return [row for row in rows if "counts" not in row]
+    unused = ("counts", "shown")  # data of figures that show the shipped model
+    return [
+        {k: v for k, v in row.items() if k not in unused} for row in rows if "counts" not in row
+    ]
 
 
 def summaries(rows: Sequence[Row], words: str) -> list[Row]:
-    """A row a set for the table of runs."""
+    """A row per set for the table of ablations."""
     found = {(row["set"], row["claim"], row["measure"]): row for row in rows}
     out = []
     for where in dict.fromkeys(row["set"] for row in rows):
         error = found.get((where, "fidelity", "mean absolute error"))
         if error is None:
-            continue  # text may be too long for a model of text; the rows say so
+            continue  # a model of text may not be able to read a set; its rows say so
         kept = {key: found[where, "agreement", sort]["value"] for key, sort in
                 (("equivalent", "equivalent"), ("lexical", "lexically similar"))}  # fmt: skip
         aligned = found[where, "fidelity", "alignment"]["value"]
-        row = error | {"claim": "comparison", "measure": words, "alignment": aligned, **kept}
-        row.pop("pooling")  # else it would be in a table of its own
+        row = error | {"claim": ABLATIONS, "measure": words, "alignment": aligned, **kept}
         out.append(row)
     return out
 
 
 def command(preset: str, config: Config, claims: Sequence[str]) -> str:
-    """What trains and measures one run again."""
+    """Command that trains and measures one run again."""
     changed = {
         name: value
         for name, value in asdict(config).items()
@@ -177,148 +177,72 @@ def command(preset: str, config: Config, claims: Sequence[str]) -> str:
     words = ["rhovec", "train", "encoder", "--preset", preset, "--device", config.device]
     for name, value in changed.items():
         words += ["--set", f"{name}={value}"]
-    again = f"rhovec evaluate {' '.join(claims)} --model RUN/model"
+    again = f"python -m reproduction claims {' '.join(claims)} --model RUN/model"
     return f"{shlex.join(words)} --evaluate --out RUN && {again} --device {config.device}"
 
 
 class Judge(NamedTuple):
-    """What runs are measured on."""
+    """What runs are measured on. files: names of the sets that are files."""
 
     sets: Sequence[FormulaSet]
-    files: Sequence[str] = ()  # names of the sets that are files
-    signals: int = SIGNALS  # of the kernel
+    files: Sequence[str] = ()
+    signals: int = SIGNALS  # traces of the kernel
     quick: bool = False
 
 
-def record(place: Path, name: str, words: str, preset: str, config: Config, judge: Judge) -> None:
-    """Train, or go on with, a run, and leave its record."""
-    encoder = train(config, place)
+def record(work: Path, name: str, words: str, preset: str, config: Config, judge: Judge) -> Run:
+    """Train a run, or go on with it, in the folder `work`, and measure it."""
+    encoder = train(config, work)
     claims = CLAIMS + ("probing",) * (name in SHOWN)
     rows = measured(config, encoder, judge, claims)
     if preset == "paper" and config.steps < PRESETS[preset].steps:
         words += ", cut short"
     text = command(preset, config, claims)
+    log = read_log(work)
     facts = {
-        "comparison": name, "shown": name in SHOWN, "recorded": True,
-        "machine": machine(config.device), "seconds": read_log(place)[-1]["seconds"],
+        "ablation": name, "shown": name in SHOWN, "recorded": True,
+        "machine": machine.describe(config.device), "seconds": log[-1]["seconds"],
         "parameters": sum(p.numel() for p in encoder.parameters()),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
     }  # fmt: skip
-    write_json(place / "environment.json", environment(config.device) | {"command": text})
     found = [
         row | facts | {"command": text + f" -F {row['set']}" * (row["set"] in judge.files)}
         for row in [*rows, *summaries(rows, words)]
     ]
-    write_json(place / "evaluation.json", found)
+    return Run(asdict(config), environment(config.device) | {"command": text}, log, found)
 
 
-def compare(
-    folder: Path, chosen: Runs, device: str, judge: Judge, steps: int | None, seconds: float
+def ablate(
+    folder: Path,
+    work: Path,
+    chosen: Runs,
+    device: str,
+    judge: Judge,
+    steps: int | None,
+    seconds: float,
 ) -> None:
-    """Make each run that is not finished, and write the tables anew after each."""
+    """Train each run that has no record yet in `folder`; `work` holds the one that is in progress."""
     for i, (name, (words, preset, changes)) in enumerate(chosen.items(), 1):
-        place = folder / name
-        if not (place / "evaluation.json").exists():
-            began = time.perf_counter()
-            torch.compiler.reset()  # it compiles for so many shapes, then gives up
-            gc.collect()  # what the run before held on the device
-            config = replace(PRESETS[preset], device=device)
-            if preset != "paper":
-                limits = {"batch": min(config.batch, BATCH), "bank": min(config.bank, BANK)}
-                config = replace(config, **limits, family_weight=FAMILY_WEIGHT)
-            config = replace(config, **changes)
-            config = planned(place, config, steps, seconds)
-            print(f"{i}/{len(chosen)} {name}: {config.steps} steps", flush=True)
-            record(place, name, words, preset, config, judge)
-            write_file(folder / "README.md", tables(folder).encode())
-            print(f"  {time.perf_counter() - began:.0f} s in all", flush=True)
-        remove_weights(place)
+        if (folder / f"{name}.json").exists():
+            continue
+        began = time.perf_counter()
+        forget()
+        config = replace(PRESETS[preset], device=device)
+        if preset != "paper":
+            limits: dict[str, Any] = {
+                "batch": min(config.batch, BATCH),
+                "bank": min(config.bank, BANK),
+            }
+            config = replace(config, **limits, family_weight=FAMILY_WEIGHT)
+        config = planned(work / name, replace(config, **changes), steps, seconds)
+        print(f"{i}/{len(chosen)} {name}: {config.steps} steps", flush=True)
+        found = record(work / name, name, words, preset, config, judge)
+        write_run(folder / f"{name}.json", found)
+        shutil.rmtree(work / name)
+        print(f"  {time.perf_counter() - began:.0f} s in all", flush=True)
 
 
-def remove_weights(place: Path) -> None:
-    """Of a run that is finished."""
-    for path in [*place.glob("step-*.safetensors"), place / "checkpoint.json"]:
-        path.unlink(missing_ok=True)
-
-
-# -- the tables ------------------------------------------------------------------------------------
-
-
-def tables(folder: Path) -> str:
-    """README.md: a table a set, and the command of each run, of all that are finished."""
-    known = [name for base in ("default", "tiny") for name in runs(base)]
-    names = [n for n in dict.fromkeys(known) if (folder / n / "evaluation.json").exists()]
-    rows = [
-        r for name in names for r in json.loads((folder / name / "evaluation.json").read_text())
-    ]
-    summary = [row for row in rows if row["claim"] == "comparison"]
-    first, long = summary[0], PRESETS["default"]
-    out = [
-        "# Trainings compared", "",
-        f"The first run is the shipped recipe from random weights, with batches of {BATCH} and a weight "
-        f"of {FAMILY_WEIGHT:g} for pairs of one family ({long.batch} and {long.family_weight:g} there), "
-        f"and landmarks from {BANK:,} formulae instead of {long.bank:,}; "
-        "the others differ from it in one thing each, save these: tree and text tokens are to be "
-        "compared with each other, runs \"from the shipped weights\" go on with those, the shipped "
-        "recipe's batches and half its rates, AdamW has a rate of its own, and the paper's recipe "
-        "differs in all. Steps are stated; several runs were "
-        f"trained at once, on {first['machine']}. Errors are mean absolute ones against a kernel of "
-        f"{first['signals']:,} fresh signals, of as many points as in training: those of 1000 points "
-        "are another, easier kernel, to be compared with each other alone. Intervals are 95 % "
-        "bootstrap intervals over formulae or families; each run was made once, so that differences "
-        "of a few per cent may be chance. Seconds are those of training, compiling included. The "
-        "weights were not kept.",
-    ]  # fmt: skip
-    heads = ("run", "parameters", "steps", "seconds", "points", "n", "mean absolute error",
-             "alignment", "equivalent", "lexically similar")  # fmt: skip
-    for where in dict.fromkeys(row["set"] for row in summary):
-        out += ["", f"**{where}**", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-        for r in (row for row in summary if row["set"] == where):
-            cells = [
-                f"[{r['measure']}]({r['comparison']}/)", f"{r['parameters'] / 1e6:.1f} M",
-                plain(r["steps"]), f"{r['seconds']:.0f}", str(r["points"]), plain(r["n"]),
-                f"{plain(r['value'])} ({interval_text(r, 'value')})", plain(r["alignment"]),
-                plain(r["equivalent"]), plain(r["lexical"]),
-            ]  # fmt: skip
-            out.append(f"| {' | '.join(cells)} |")
-    commands = {r["comparison"]: f"{r['date']}: `{r['command']}`" for r in reversed(rows)}
-    out += [
-        "",
-        "## Commands",
-        "",
-        "With `-F FILE` at the end they measure on formulae of a file; without, where a model has more "
-        "than three channels, also on held-out families over all of them, which was left out here.",
-        "",
-        *(f"- {name}, {commands[name]}" for name in names),
-    ]
-    return "\n".join(out) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Trainings compared.")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--minutes", type=float, default=20.0, help="for all chosen runs")
-    parser.add_argument("--steps", type=int, help="of each run, instead of minutes")
-    parser.add_argument("--only", action="append", metavar="NAME", help="may be repeated")
-    parser.add_argument("-F", "--file", action="append", type=Path, default=[],
-                        help="measure on these formulae, too; may be repeated")  # fmt: skip
-    parser.add_argument("--tiny", action="store_true", help="small models and sets")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="a folder")
-    given = parser.parse_args()
-    known = runs("tiny" if given.tiny else "default")
-    for name in given.only or ():
-        if name not in known:
-            parser.error(f"there is no run {name}; runs are {', '.join(known)}")
-    chosen = {name: known[name] for name in given.only or known}
-    seconds = 60 * given.minutes / len(chosen) - OVERHEAD
-    if given.steps is None and seconds <= 0:
-        parser.error(f"{len(chosen)} runs need more than {len(chosen) * OVERHEAD / 60:.0f} minutes")
-    sets = [held_out(8, pairs=60)] if given.tiny else [headline(), held_out()]
-    sets += map(read_formulae, given.file)
-    names = [path.name for path in given.file]
-    judge = Judge(sets, names, 512 if given.tiny else SIGNALS, given.tiny)
-    compare(given.out, chosen, given.device, judge, given.steps, seconds)
-
-
-if __name__ == "__main__":
-    main()
+def forget() -> None:
+    """Free what the run before held on the device, and its compiled code."""
+    torch.compiler.reset()  # it compiles for a limited number of shapes and then gives up
+    gc.collect()

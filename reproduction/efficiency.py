@@ -1,23 +1,25 @@
-"""Efficiency: seconds and peak memory of the kernel and of an encoder, from texts, as in the paper.
+"""Efficiency: seconds and peak memory of the exact kernel and of an encoder, at the paper's sizes.
 
-What is done: `embed` gives a vector for each of B formulae (robustness on N signals, or the encoder's),
-`pairs` all B^2 similarities, embedding included. States: `loaded` has the signals drawn or the model
-loaded before, `full` includes that, and a call on a few formulae that loads what calls need. Every B of
-the encoder, and every N of the kernel with all its B, the smallest first, is a process of its own. There
-a full call comes first; repeated calls are the loaded ones, at peak memory since the first of them.
-Importing rhovec, and compiling for the first time ever, count in none. Memory, in 10^6 bytes, is the
-resident memory of the whole process and what torch allocates on the GPU.
+Jobs: `embed` returns a vector for each of B formulae (robustness on N traces, or the encoder's
+vector), `pairs` all B^2 similarities, embedding included. Both start from texts, which both sides read
+with the same reader. `embed parsed` and `pairs parsed` start from formulae that were parsed before,
+and `parse` is the reader by itself. States: in `loaded` calls the traces are drawn or the model is
+loaded already; `full` includes that, and a first call on a few formulae that loads what calls need.
+
+Every B of the encoder, and every N of the kernel with all its B, smallest first, has its own process.
+There the full calls come first and then repeated loaded calls, whose peak memory is counted from the
+first of them on. Importing rhovec, and compiling for the first time ever, are not counted. Memory, in
+10^6 bytes, is the resident memory of the whole process plus what torch allocates on the GPU.
 
 A cell that is expected to take longer than a budget, or that runs out of memory, is projected from the
-largest smaller one: seconds of embed grow with B N, of pairs with B^2 N (the paper says B^2 N P, but
-trajectories end in one number each), memory by the signals and the result.
+largest smaller one: seconds of embed grow with B N, those of pairs with B^2 N (the paper says B^2 N P,
+but each trace gives one number), and memory grows by the traces and the result.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import statistics
@@ -26,31 +28,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import RhovecError
-from ..kernel import Progress, StlKernel
-from ..models.model import load
-from ..pages import GREY
-from ..signals import BaseMeasure
-from .figures import Row, Sketch, legend
-from .sets import complete_seeds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from rhovec.errors import RhovecError
+from rhovec.evaluation.sets import complete_seeds
+from rhovec.formula.bulk import parse_programs
+from rhovec.kernel import Progress, StlKernel
+from rhovec.models.model import load
+from rhovec.signals import BaseMeasure
 
 SIZES = (500, 1000, 2000, 4000)  # B of the paper's appendix
-SIGNALS = (500, 1000, 2000, 4000, 8000, 16000)  # N
+TRACES = (500, 1000, 2000, 4000, 8000, 16000)  # N
 POINTS = 1000
-FEW = 64  # formulae of the call that loads
+WARM_UP = 64  # formulae of the call that loads what calls need
 VARIABLES = 3
-QUICK: dict[str, Any] = {"sizes": (100, 200), "signals": (500, 1000), "repeats": 1}
+QUICK: dict[str, Any] = {"sizes": (100, 200), "traces": (500, 1000), "repeats": 1}
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-WORKER = "from rhovec.evaluation.efficiency import worker; worker()"
 OUT_OF_MEMORY = 77  # a worker's exit status; one that the system kills has -9
 
 Size = tuple[int, int | None]  # B, and N or, for the encoder, None
-Cell = dict[str, dict[str, Any]]  # "what state" -> seconds and memory
+Cell = dict[tuple[str, str], dict[str, Any]]  # (job, state) -> seconds and memory
+Calls = dict[str, Callable[[Any], Any]]  # job -> a call on texts or formulae
 
 
 def efficiency(
@@ -59,21 +57,22 @@ def efficiency(
     model: str | Path | None = None,
     device: str = "cpu",
     sizes: Sequence[int] = SIZES,
-    signals: Sequence[int] = SIGNALS,
+    traces: Sequence[int] = TRACES,
     points: int = POINTS,
     repeats: int = 3,
     budget: float = 60.0,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each side (kernel, encoder), what, state, B and, for the kernel, N.
+    """A row for each job, side (kernel, encoder or reader), state, B and, for the kernel, N.
 
     texts: formulae over x_0 ... x_2, of which a cell takes the first B (default: the sequence that
-    the headline set is the beginning of). model: a folder (default: the shipped one). device: "cpu"
-    (the encoder by NumPy) or "cuda". budget: seconds that one call may take.
+    the headline set is the beginning of). model: a folder (default: the shipped model). device: "cpu"
+    (the encoder in NumPy) or "cuda". budget: seconds that one call may take.
 
-    `value` is the median of n calls in seconds, `low` and `high` the least and the most; `memory_mb`
-    is the sum of `ram_mb` and `vram_mb`. Where `projected` is true nothing was run, and `why` tells.
+    `value` is the median of n calls in seconds, `low` and `high` the shortest and the longest;
+    `memory_mb` is the sum of `ram_mb` and `vram_mb`. Where `projected` is true nothing was run, and
+    `why` gives the reason.
     """
     StlKernel(device=device)  # refuses a device that is not there
     drawn = texts is None
@@ -90,10 +89,12 @@ def efficiency(
         "device": device, "model": None if model is None else str(model), "points": points,
         "seed": seed,
     }  # fmt: skip
-    for n in (None, FEW):  # compiles what is not compiled yet, for good
-        _measure({**order, "texts": texts, "sizes": [FEW], "N": n, "repeats": 1, "budget": budget})
+    for n in (None, WARM_UP):  # compiles once and for all what has not been compiled yet
+        _measure(
+            {**order, "texts": texts, "sizes": [WARM_UP], "N": n, "repeats": 1, "budget": budget}
+        )
     groups: list[tuple[int | None, list[int]]] = [(None, [b]) for b in sorted(sizes)]
-    groups += [(n, sorted(sizes)) for n in sorted(signals)]
+    groups += [(n, sorted(sizes)) for n in sorted(traces)]
     known: dict[Size, Cell] = {}
     rows = []
     for i, (n, wanted) in enumerate(groups):
@@ -109,10 +110,9 @@ def efficiency(
             large = "it does not fit into memory"
             slow = f"a call might take more than {budget:g} s"
             why = {} if found else {"why": slow if fits or b not in tried else large}
-            side = "encoder" if n is None else "kernel"
             size = f"B = {b}" if n is None else f"B = {b}, N = {n}"
-            for key, part in cell.items():
-                what, state = key.split()
+            for (what, state), part in cell.items():
+                side = "reader" if what == "parse" else "encoder" if n is None else "kernel"
                 rows.append({
                     "measure": f"{what}, {side}, {state}, {size}", "what": what, "side": side,
                     "state": state, "B": b, "N": n, **part, "projected": not found, **why, **common,
@@ -123,12 +123,12 @@ def efficiency(
 
 
 def _longest(cell: Cell | None) -> float:
-    """Seconds of a cell's longest call; 0 if nothing is known."""
+    """Seconds of the longest call of a cell; 0 if nothing is known."""
     return max(part["value"] for part in cell.values()) if cell else 0.0
 
 
 def _projection(known: dict[Size, Cell], size: Size, points: int) -> Cell | None:
-    """What is expected of a size, from the largest smaller one that was measured."""
+    """Expected costs of a size, from the largest smaller one that was measured."""
     (b, n), encoder = size, size[1] is None
     smaller = [
         (m, k) for m, k in known if (k is None) == encoder and m <= b and (k or 1) <= (n or 1)
@@ -139,15 +139,15 @@ def _projection(known: dict[Size, Cell], size: Size, points: int) -> Cell | None
     growth = b / m, (n or 1) / (k or 1)
 
     def held(b: int, n: int | None, what: str) -> float:
-        """10^6 bytes of signals and of the result."""
-        columns = b * (4 if encoder else 8) if what == "pairs" else 0 if n is None else 4 * n
+        """10^6 bytes of traces and of the result."""
+        pairs = what.startswith("pairs")
+        columns = b * (4 if encoder else 8) if pairs else 0 if n is None else 4 * n
         return ((n or 0) * VARIABLES * points * 4 + b * columns) / 1e6
 
     out = {}
-    for key, part in known[m, k].items():
-        what = key.split()[0]
-        factor = growth[0] ** (2 if what == "pairs" else 1) * growth[1]
-        out[key] = {
+    for (what, state), part in known[m, k].items():
+        factor = growth[0] ** (2 if what.startswith("pairs") else 1) * growth[1]
+        out[what, state] = {
             "n": 0, **{name: factor * part[name] for name in ("value", "low", "high")},
             "memory_mb": part["memory_mb"] + held(b, n, what) - held(m, k, what),
         }  # fmt: skip
@@ -156,28 +156,34 @@ def _projection(known: dict[Size, Cell], size: Size, points: int) -> Cell | None
 
 def _measure(order: dict[str, Any]) -> tuple[list[Cell], bool]:
     """What a worker finds for the first of the order's sizes, and whether memory sufficed."""
-    package = str(Path(__file__).parents[2])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    import rhovec
+
+    here = [str(Path(__file__).parents[1]), str(Path(rhovec.__file__).parents[1])]
+    paths = [*here, *filter(None, [os.environ.get("PYTHONPATH")])]
     run = subprocess.run(
-        [sys.executable, "-c", WORKER], input=json.dumps(order), capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=False,
+        [sys.executable, "-m", "reproduction.efficiency"], input=json.dumps(order),
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
     )  # fmt: skip
     if run.returncode not in (0, OUT_OF_MEMORY, -9):
         raise RhovecError(
             f"measuring failed: {(run.stderr.strip() or 'no message').splitlines()[-1]}"
         )
-    return [json.loads(line) for line in run.stdout.splitlines()], not run.returncode
+    cells = [json.loads(line) for line in run.stdout.splitlines()]
+    return [
+        {(what, state): costs for what, state, costs in cell} for cell in cells
+    ], not run.returncode
 
 
 # -- in a process of its own -----------------------------------------------------------------------
 
 
 def worker() -> None:
-    """Read an order from standard input, and print a line for each cell."""
+    """Read an order from standard input, and print a line of JSON for each cell."""
     order = json.load(sys.stdin)
     try:
         for cell in _cells(order):
-            print(json.dumps(cell), flush=True)
+            print(json.dumps([(*key, costs) for key, costs in cell.items()]), flush=True)
     except MemoryError:
         sys.exit(OUT_OF_MEMORY)
     except RuntimeError as error:  # torch's own has no name without torch
@@ -188,12 +194,12 @@ def worker() -> None:
 
 def _cells(order: dict[str, Any]) -> Iterator[Cell]:
     """A cell for each of the sizes until one is expected to take longer than the budget."""
-    texts, repeats = order["texts"], order["repeats"]
+    texts, encoder = order["texts"], order["N"] is None
     watch = Watch(order["device"])
     start = watch.now()
-    calls = (_encoder if order["N"] is None else _kernel)(order)
+    calls = (_encoder if encoder else _kernel)(order)
     for call in calls.values():
-        call(texts[:FEW])
+        call(texts[:WARM_UP])
     ready = watch.now() - start
 
     def measured(times: list[float]) -> dict[str, Any]:
@@ -202,10 +208,14 @@ def _cells(order: dict[str, Any]) -> Iterator[Cell]:
             "high": max(times), **watch.peaks(),
         }  # fmt: skip
 
-    def seconds(call: Callable[[list[str]], Any], b: int) -> float:
+    def seconds(call: Callable[[Any], Any], formulae: Any) -> float:
         start = watch.now()
-        call(texts[:b])
+        call(formulae)
         return watch.now() - start
+
+    def repeated(call: Callable[[Any], Any], formulae: Any) -> dict[str, Any]:
+        watch.reset()
+        return measured([seconds(call, formulae) for _ in range(order["repeats"])])
 
     found: Cell = {}
     before = 0
@@ -214,14 +224,19 @@ def _cells(order: dict[str, Any]) -> Iterator[Cell]:
             return
         found, before = {}, b
         for what, call in calls.items():
-            found[f"{what} full"] = measured([ready + seconds(call, b)])
+            found[what, "full"] = measured([ready + seconds(call, texts[:b])])
         for what, call in calls.items():
-            watch.reset()
-            found[f"{what} loaded"] = measured([seconds(call, b) for _ in range(repeats)])
+            found[what, "loaded"] = repeated(call, texts[:b])
+        # Formula objects are the one parsed form that both a kernel and a model take.
+        parsed = parse_programs(texts[:b]).unpack()
+        for what, call in calls.items():
+            found[f"{what} parsed", "loaded"] = repeated(call, parsed)
+        if encoder:
+            found["parse", "loaded"] = repeated(parse_programs, texts[:b])
         yield found
 
 
-def _kernel(order: dict[str, Any]) -> dict[str, Callable[[list[str]], Any]]:
+def _kernel(order: dict[str, Any]) -> Calls:
     measure = BaseMeasure(n_variables=VARIABLES, points=order["points"])
     kernel = StlKernel(measure, order["N"], seed=order["seed"], device=order["device"])
     for _ in kernel.signals():  # draws them
@@ -229,15 +244,15 @@ def _kernel(order: dict[str, Any]) -> dict[str, Callable[[list[str]], Any]]:
     return {"embed": kernel.signatures, "pairs": kernel.gram}
 
 
-def _encoder(order: dict[str, Any]) -> dict[str, Callable[[list[str]], Any]]:
+def _encoder(order: dict[str, Any]) -> Calls:
     device = order["device"]
     model = load(order["model"], None if device == "cpu" else device)
 
-    def embed(texts: list[str]) -> Any:
-        return model.embed(texts, warn=False)
+    def embed(formulae: Any) -> Any:
+        return model.embed(formulae, warn=False)
 
-    def pairs(texts: list[str]) -> Any:
-        vectors = embed(texts)
+    def pairs(formulae: Any) -> Any:
+        vectors = embed(formulae)
         if device == "cpu":
             return vectors @ vectors.T
         import torch
@@ -249,7 +264,7 @@ def _encoder(order: dict[str, Any]) -> dict[str, Callable[[list[str]], Any]]:
 
 
 class Watch:
-    """Seconds, after the device has finished, and peak memory."""
+    """Clock that waits for the device to finish, and peak memory."""
 
     def __init__(self, device: str):
         self.cuda: Any = None
@@ -284,67 +299,5 @@ class Watch:
         return {"memory_mb": (ram + vram) / 1e6, "ram_mb": ram / 1e6, "vram_mb": vram / 1e6}
 
 
-# -- figures ---------------------------------------------------------------------------------------
-
-
-def sketches(rows: Sequence[Row], paper: dict[tuple[int, int], dict[str, float]]) -> list[Sketch]:
-    """paper: its costs by (B, N)."""
-    return [
-        Sketch(
-            "efficiency", f"{what}-{quantity}",
-            f"{title}: kernel and encoder, signals and model loaded. Hollow: projected.",
-            lambda axes, what=what, quantity=quantity: _costs(  # type: ignore[misc]
-                axes, rows, paper, what, quantity
-            ),
-        )
-        for what, quantity, title in (
-            ("embed", "seconds", "Time to embed B formulae"),
-            ("pairs", "seconds", "Time to compare B formulae pairwise, embedding included"),
-            ("embed", "MB", "Peak memory to embed B formulae"),
-        )
-    ]  # fmt: skip
-
-
-def _costs(
-    axes: Axes,
-    rows: Sequence[Row],
-    paper: dict[tuple[int, int], dict[str, float]],
-    what: str,
-    quantity: str,
-) -> bool:
-    """Over N, for B = 2000 if there, which is the paper's own choice."""
-    name = "value" if quantity == "seconds" else "memory_mb"
-    rows = [r for r in rows if r.get("what") == what and r.get("state") == "loaded"]
-    sizes = {row["B"] for row in rows}
-    if not sizes:
-        return False
-    b = 2000 if 2000 in sizes else max(sizes)
-    rows = [row for row in rows if row["B"] == b]
-    for device in dict.fromkeys(row["device"] for row in rows):
-        here = [row for row in rows if row["device"] == device]
-        kernel = sorted((r["N"], r[name], r["projected"]) for r in here if r["side"] == "kernel")
-        counts, values, projected = zip(*kernel, strict=True)
-        level = next(row[name] for row in here if row["side"] == "encoder")
-        (line,) = axes.plot(counts, values, label=f"kernel, {device}")
-        axes.scatter(
-            counts, values, 16, ["none" if p else line.get_color() for p in projected],
-            edgecolors=line.get_color(),
-        )  # fmt: skip
-        axes.plot(counts, [level] * len(counts), "-s", markersize=3, label=f"encoder, {device}")
-    costs = {n: cost for (size, n), cost in paper.items() if size == b}
-    for side, style in (("kernel", "--"), ("loaded", ":")):
-        key = f"{what} {side}" + (" MB" if quantity == "MB" else "")
-        level_of = [cost[key] for cost in costs.values()]
-        label = f"paper's {'kernel' if side == 'kernel' else 'Transformer'}"
-        if costs:
-            axes.plot(list(costs), level_of, style, color=GREY, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="N, signals", ylabel=quantity)
-    low, high = (math.log10(end) for end in axes.get_ylim())
-    axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
-    axes.set_xticks(sorted({row["N"] for row in rows if row["side"] == "kernel"}))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: f"{value:,.7g}")
-        axis.set_minor_formatter(lambda value, _: "")
-    axes.set_title(f"B = {b} formulae", fontsize=9)
-    legend(axes)
-    return True
+if __name__ == "__main__":
+    worker()

@@ -1,48 +1,43 @@
-"""Probing: what frozen vectors say about a formula's average robustness and satisfaction probability.
+"""Probing: what frozen vectors reveal of a formula's average robustness and satisfaction probability.
 
-The paper's probe, two layers with squared error, is fitted on vectors and, as the reference, on kernel
-rows: similarities of the exact kernel to as many fitting formulae as vectors have dimensions. A linear
-probe is the second opinion. Formulae to fit and to validate are seeds of the corpus' training split,
-drawn as the headline set is; both kinds of features get the same probes, and the same choice among
-strengths of regularisation on the validation formulae.
+The paper's probe, two layers with squared error, is fitted on vectors and, for reference, on kernel
+rows: values of the exact kernel with as many fitting formulae as vectors have dimensions. A linear
+probe is fitted, too. Formulae to fit and to validate are seeds of the training split, drawn as the
+headline set is. Both kinds of features get the same probes, and the same choice of regularisation on
+the validation formulae.
 
-Targets are means over signals that are not the kernel's. The floor is what a second such sample differs
-by. Fitting and test targets share their signals, so a probe can learn what is particular to these, and
-may come out below the floor.
+Targets are means over traces that are not the kernel's. The noise floor is the difference between two
+such samples. Fitting and test targets share their traces, so a probe can learn what is particular to
+them, and may come out below the floor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..errors import RhovecError
-from ..formula import Formula
-from ..kernel import StlKernel
-from ..pages import GREY
-from ..robustness import robustness, satisfaction
-from .agreement import Embed, unit_rows
-from .bootstrap import LEVEL, RESAMPLES
-from .figures import Row, Sketch
-from .sets import FormulaSet, complete_seeds
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from rhovec.errors import RhovecError
+from rhovec.evaluation.agreement import Embed, unit_rows
+from rhovec.evaluation.bootstrap import LEVEL, RESAMPLES
+from rhovec.evaluation.sets import FormulaSet, complete_seeds
+from rhovec.formula import Formula
+from rhovec.kernel import StlKernel
+from rhovec.robustness import robustness, satisfaction
 
 TARGETS = ("average robustness", "satisfaction probability")
-SIGNALS = 1000  # of each target
+SIGNALS = 1000  # traces of each target
 CHUNK = 1024  # formulae evaluated at once
 CONSTANT = 1e-9  # predictions that differ by less differ by rounding
-SHOWN = 500  # test formulae whose targets and predictions a row has, for a figure
+SHOWN = 500  # test formulae whose targets and predictions are kept for a figure
 PENALTIES = tuple(10.0**k for k in range(-4, 5))  # of the linear probe
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Sizes of the fit; the network has one hidden layer and an output a target."""
+    """Sizes of the fit; the network has one hidden layer and one output per target."""
 
     n_fit: int = 5000
     n_validation: int = 1000
@@ -62,8 +57,8 @@ def probing(
     """A row for each target, statistic (r and MAE), kind of features and probe; the noise floors; and
     the ratios of the two kinds' MAE. `n` counts test formulae, `low` to `high` is a 95 % interval.
 
-    embed: B formulae -> unit rows (B, D). teacher: its measure gives the targets' signals, too.
-    test: formulae that are not of the training split. seed: of the network and the intervals.
+    embed: B formulae -> unit rows (B, D). teacher: the kernel, whose measure also gives the targets'
+    traces. test: formulae outside the training split. seed: of the network and the intervals.
     """
     probe = probe or Probe()
     if len(test.formulae) < 3:
@@ -111,7 +106,8 @@ def probing(
                 guess = predicted[tested, j]
                 found = _statistics(truth, guess, draws)
                 step = -(-len(truth) // SHOWN)
-                found["r"]["shown"] = np.stack([truth, guess], 1)[::step].round(4).tolist()
+                if (kind, title) == ("vectors", "two layers"):  # the figure shows no other
+                    found["r"]["shown"] = np.stack([truth, guess], 1)[::step].round(4).tolist()
                 rows += [
                     {"measure": f"{target}: {name}, {kind}, {title}", "statistic": name,
                      "features": kind, "dimension": features[kind].shape[1],
@@ -273,32 +269,3 @@ def _entry(value: np.ndarray, resampled: np.ndarray) -> dict[str, Any]:
     known = resampled[np.isfinite(resampled)]
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return {"value": float(value[0]), "low": float(low), "high": float(high)}
-
-
-# -- figures ---------------------------------------------------------------------------------------
-
-
-def sketches(rows: Sequence[Row]) -> list[Sketch]:
-    """A figure a target."""
-    return [
-        Sketch(
-            "probing", f"probe-{target.split()[0]}",
-            f"A probe of two layers on vectors: {target} of test formulae.",
-            lambda axes, target=target: _predictions(axes, rows, target),  # type: ignore[misc]
-        )
-        for target in TARGETS
-    ]  # fmt: skip
-
-
-def _predictions(axes: Axes, rows: Sequence[Row], target: str) -> bool:
-    measure = f"{target}: r, vectors, two layers"
-    row = next((row for row in rows if row["measure"] == measure), None)
-    if row is None:
-        return False
-    truth, predicted = zip(*row["shown"], strict=True)
-    ends = min(truth), max(truth)
-    axes.plot(truth, predicted, ".", markersize=3, alpha=0.6)
-    axes.plot(ends, ends, color=GREY, linewidth=0.8)
-    axes.set_title(f"r = {row['value']:.4f} (paper {row['paper']})", fontsize=9)
-    axes.set(xlabel=f"{target}, exact", ylabel="predicted")
-    return True

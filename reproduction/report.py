@@ -1,317 +1,218 @@
-"""Rows of `claims.run` as a record: evaluation.json, figures, README.md, and index.html.
+"""Records as tables: README.md beside them, and index.html with figures, which is not kept in git.
 
-A row is known by what was measured, on what, of which model: measured again, it replaces the old one,
-and everything else stays. Everything that is shown, figures included, is made from the rows (and, for
-the curves, from a training log), so that a page can be drawn again without measuring. index.html is one
-file: figures are inline SVG whose ink is the page's text colour, which is how they suit light and dark.
+Both pages are made from the same sections. index.html is one file: its figures are inline SVG that take
+their black from the text colour, so that they suit light and dark screens.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import RhovecError
-from ..files import write_file
-from ..pages import Cell, captioned, document, table
-from . import agreement, comparison, efficiency, fidelity, probing, reconstruction
-from .claims import AGREEMENT, CLAIMS, judge, number_of, overall, paper_costs, paper_errors
-from .figures import Drawn, Row, drawn
+from rhovec import pages
+from rhovec.pages import captioned, document
 
-ROWS = "evaluation.json"
-KEY = ("claim", "measure", "set", "points", "model", "device", "quick")
-RUN = ("command", "machine", "date", "model", "recipe", "steps", "points", "seed")
-COLUMNS = {  # where a row is shown
-    "recipe": "the paper's recipe here",
-    "like": "ours, 1000 points",
-    "ours": "ours",
-}
-PAPER_POINTS, PAPER_STEPS = 1000, 32_000
-POOLINGS = tuple(AGREEMENT)  # of the paper; the first is its choice, and ours
-LONG = 60  # lines of a table that is folded
+from . import records
+from .figures import Drawn, drawn, sketches
+from .lines import (
+    COLUMNS,
+    POOLINGS,
+    Line,
+    cell,
+    interval_text,
+    lines,
+    paper_text,
+    plain,
+    run_facts,
+    run_numbers,
+    runs_of,
+)
+from .paper import CLAIMS, STEPS, Row, judge, number_of, overall
+from .trainings import ablation_table, decoder_table
 
-
-# -- rows ------------------------------------------------------------------------------------------
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file that `write` or `claims.run` gave; none if there is no such file."""
-    if not path.exists():
-        return []
-    try:
-        rows = json.loads(path.read_text("utf-8"))
-        known = all(row["claim"] in CLAIMS and isinstance(row["measure"], str) for row in rows)
-    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        raise RhovecError(f"{path}: holds no rows of an evaluation ({error})") from None
-    if not known:
-        raise RhovecError(f"{path}: has a claim that is not one of {', '.join(CLAIMS)}")
-    return list(rows)
-
-
-def merge(old: Iterable[Row], new: Iterable[Row]) -> list[Row]:
-    """Both, a new row in place of the old one with the same KEY.
-
-    A claim that could be measured at last leaves no row behind that says that it could not.
-    """
-    found = {_key(row): row for row in old}
-    for row in new:
-        if "reason" not in row:
-            found.pop(_key({**row, "measure": "all"}), None)
-            found.pop(_key({**row, "measure": "all", "set": None}), None)
-        found[_key(row)] = row
-    return list(found.values())
-
-
-def _key(row: Row) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in KEY)
-
-
-class Line(NamedTuple):
-    """A line of a claim's table: one number, wherever it was measured."""
-
-    claim: str
-    where: str  # the set, and the device or the pooling where it matters
-    measure: str
-    field: str
-    cells: dict[str, Row]  # by column
-
-    @property
-    def main(self) -> Row:
-        return next(self.cells[name] for name in ("ours", "like", "recipe") if name in self.cells)
-
-    @property
-    def n(self) -> int:
-        return int(self.main["n_apart" if self.field == "told_apart" else "n"])
-
-    @property
-    def name(self) -> str:
-        label = CLAIMS[self.claim].fields[self.field] or self.main.get("unit", "")
-        return f"{self.measure}: {label}" if label else self.measure
-
-
-def lines(rows: Iterable[Row]) -> list[Line]:
-    """One for each number of the rows, in the order of CLAIMS; of rows for one cell the latest."""
-    found: dict[tuple[str, str, str, str], dict[str, Row]] = {}
-
-    def rank(row: Row) -> tuple[bool, bool, str]:
-        """What comes last is shown: full sizes, a model trained on such traces, the latest."""
-        fits = row.get("trained_points") == row.get("points")
-        return not row.get("quick"), fits, row.get("date", "")
-
-    for row in sorted(rows, key=rank):
-        column = "recipe" if row.get("recipe") == "paper" else "ours"
-        if column == "ours" and row.get("points") == PAPER_POINTS and row["claim"] != "efficiency":
-            column = "like"
-        where = row.get("set", "")
-        if row["claim"] == "efficiency":
-            where = f"{where}, {row.get('device', 'cpu')}"
-        if row.get("pooling", POOLINGS[0]) != POOLINGS[0]:
-            where = f"{where}, {row['pooling']} pooling"
-            if "comparison" in row:  # a run that was made to be compared, short as it may be
-                where = f"{where}, {steps_text(row)}"
-        where = where.removeprefix(", ")
-        for name in filter(row.__contains__, CLAIMS[row["claim"]].fields):
-            known, paired = number_of(row, name), name in CLAIMS[row["claim"]].paired
-            if known or "reason" in row or (row[name] is not None and not paired):
-                found.setdefault((row["claim"], where, row["measure"], name), {})[column] = row
-    ranks = {claim: i for i, claim in enumerate(CLAIMS)}
-    sets = {key[1]: i for i, key in reversed(list(enumerate(found)))}
-
-    def order(line: Line) -> tuple[int, int, float]:
-        """Trainings compared stand with the smallest error first, all else as it came."""
-        error = line.main["value"] if line.claim == "comparison" else 0.0
-        return ranks[line.claim], sets[line.where], error
-
-    return sorted((Line(*key, cells) for key, cells in found.items()), key=order)
-
-
-# -- numbers as text -------------------------------------------------------------------------------
-
-
-def plain(value: float | None) -> str:
-    """A number with as many digits as say something."""
-    if value is None:
-        return ""
-    if isinstance(value, int):
-        return f"{value:,}"
-    if value and abs(value) < 1e-4:
-        return f"{value:.1e}"
-    return (
-        f"{value:.4f}"
-        if abs(value) < 10
-        else f"{value:,.1f}"
-        if abs(value) < 1000
-        else f"{value:,.0f}"
-    )
-
-
-def steps_text(row: Row) -> str:
-    """How long the model was trained, if known; a training may go on with weights that there were."""
-    if not row.get("steps"):
-        return ""
-    return f"{row['steps']:,} {'further ' * bool(row.get('onward'))}steps"
-
-
-def interval_text(row: Row, name: str) -> str:
-    if name != "value" or row.get("low") is None or row["n"] <= 1:
-        return ""
-    return f"{plain(row['low'])} to {plain(row['high'])}"
-
-
-def cell(line: Line, column: str) -> str:
-    """A line's number in a column; a model that was trained for other signals is said to be one."""
-    row = line.cells.get(column)
-    if row is None:
-        return ""
-    if "reason" in row:
-        return str(row["reason"])
-    if row[line.field] is None:
-        return "undefined"
-    text = plain(row[line.field]) + (" (projected)" if row.get("projected") else "")
-    trained, points = row.get("trained_points"), row.get("points")
-    alike = trained == points or line.claim == "efficiency"
-    return text if alike else f"{text} (trained at {trained} points)"
-
-
-def paper_text(line: Line) -> str:
-    number = number_of(line.main, line.field)
-    if number is None:
-        return ""
-    return number.about + ("" if number.paper is None else f"{number.paper:,g}")
-
-
-def runs(rows: Iterable[Row]) -> list[Row]:
-    """What was run, each once: the facts of RUN that rows share."""
-    found: dict[tuple[str, ...], Row] = {}
-    for row in rows:
-        found.setdefault(tuple(str(row.get(name)) for name in RUN), row)
-    return list(found.values())
-
-
-def run_numbers(rows: Sequence[Row]) -> Callable[[Row], int]:
-    places = {tuple(str(run.get(name)) for name in RUN): i for i, run in enumerate(runs(rows), 1)}
-    return lambda row: places[tuple(str(row.get(name)) for name in RUN)]
-
-
-def run_facts(run: Row) -> dict[str, str]:
-    """A run in words."""
-    recorded = "recorded; the weights are not kept" if run.get("recorded") else ""
-    recipe = "the paper's recipe" if run.get("recipe") == "paper" else ""
-    notes = "; ".join(filter(None, (recipe, steps_text(run), recorded)))
-    many = run.get("signals") if run.get("claim") != "efficiency" else None  # which has its own N
-    count = f"{many:,} " if many else ""
-    return {
-        "command": run.get("command", ""),
-        "model": f"{run.get('model', '')}" + (f" ({notes})" if notes else ""),
-        "signals": f"{count}of {run.get('points')} points",
-        "seed": str(run.get("seed", "")),
-        "machine": run.get("machine", ""),
-        "date": run.get("date", ""),
-    }
-
-
-# -- the whole record ------------------------------------------------------------------------------
-
-
-def write(folder: Path, rows: Sequence[Row], log: Sequence[Row] = ()) -> list[Path]:
-    """Write the rows, their figures and both pages; the paths.
-
-    log: lines of a training log, for the curves. Without matplotlib there are no figures, and the
-    pages say so.
-    """
-    write_rows(folder, rows)
-    figures = [*draw(rows, log)]
-    pages = {"README.md": markdown(rows, figures), "index.html": page(rows, figures)}
-    files = {folder / name: text.encode() for name, text in pages.items()}
-    pictures = {folder / "figures" / f"{figure.name}.png": figure.png for figure in figures}
-    _write(folder, pictures | files)
-    return [folder / ROWS, *files]
-
-
-def write_rows(folder: Path, rows: Iterable[Row]) -> None:
-    """evaluation.json alone, a row a line."""
-    text = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    _write(folder, {folder / ROWS: f"[\n{text}\n]\n".encode()})
-
-
-def _write(folder: Path, files: dict[Path, bytes]) -> None:
-    try:
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for path, data in files.items():
-            write_file(path, data)
-    except OSError as error:
-        raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
-
-
+TITLE = "The paper's claims, measured"
 INTRODUCTION = (
     "The paper is Candussio, Sarti, Saveri and Bortolussi, Distilling Formal Logic into Neural "
-    "Spaces: A Kernel Alignment Approach for Signal Temporal Logic. A number is confirmed if all of "
-    "our 95 % interval reaches what the paper states, and reversed if all of it shows the opposite "
-    "of a comparison. Numbers without a verdict depend on the set of formulae or on the machine, or "
-    "are not in the paper. Of times, the interval is from the least to the most of n calls."
+    "Spaces: A Kernel Alignment Approach for Signal Temporal Logic. A number is confirmed if our whole "
+    "95 % interval reaches what the paper states, and reversed if the whole interval shows the "
+    "opposite of a comparison. Numbers without a verdict depend on the set of formulae or on the "
+    "machine, or are not in the paper. Intervals of times run from the shortest to the longest of n "
+    "calls. A run's command is the one that was given at its time."
 )
+FOLDED = 60  # lines from which on a table is folded
+STYLE = """
+.confirmed { color: var(--good); } .reversed { color: var(--worse); }
+.not-confirmed, .not-measured { color: var(--bad); }
+"""
 
 
-def markdown(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
-    """README.md: the tables, with links to the figures."""
-    found, number = lines(rows), run_numbers(rows)
-    out = [
-        "# The paper's claims, measured",
-        "",
-        INTRODUCTION,
-        "",
-        "| claim | verdict |",
-        "|---|---|",
+class Text(NamedTuple):
+    """Cell of a table: text, class, note for the pointer, the id that it links to, its own id."""
+
+    text: str
+    kind: str = ""
+    note: str = ""
+    link: str = ""
+    name: str = ""
+
+
+class Table(NamedTuple):
+    title: str
+    heads: Sequence[str]
+    rows: Sequence[Sequence[Text]]
+    about: str = ""  # what the title does not say, in a sentence
+
+
+class Section(NamedTuple):
+    name: str
+    title: str
+    says: str
+    tables: list[Table]
+
+
+def write(folder: Path, rows: Sequence[Row]) -> list[Path]:
+    """Write claims.json with these rows, README.md and index.html into a folder; their paths.
+
+    Trainings that are recorded in the folder are shown, too. Without matplotlib index.html has no
+    figures, and says so.
+    """
+    records.write_rows(folder / records.ROWS, rows)
+    ablations = records.ablation_rows(records.read_runs(folder / "ablations").values())
+    decoders = [r for run in records.read_runs(folder / "decoders").values() for r in run.rows]
+    encoder = folder / "shipped" / "encoder.json"
+    log = records.read_run(encoder).log if encoder.exists() else []
+    shown = [*rows, *ablations]
+    texts = {
+        "README.md": markdown(sections(shown, decoders)),
+        "index.html": page(sections(shown, decoders), draw(shown, log)),
+    }
+    for name, text in texts.items():
+        records.write_text(folder / name, text)
+    return [folder / name for name in (records.ROWS, *texts)]
+
+
+# -- sections --------------------------------------------------------------------------------------
+
+
+def sections(rows: Sequence[Row], decoders: Sequence[Row] = ()) -> list[Section]:
+    """Verdicts, one section per claim, the ablations, the decoders, and the runs."""
+    measured = [row for row in rows if row["claim"] != records.ABLATIONS]
+    trainings = [row for row in rows if row["claim"] == records.ABLATIONS]
+    number, found = run_numbers(measured), lines(measured)
+    parts = {
+        name: [line for line in found if line.claim == name]
+        for name in CLAIMS
+        if any(line.claim == name for line in found)
+    }
+    verdicts = [
+        [Text(CLAIMS[name].title, link=name), verdict(overall(_verdicts(part)))]
+        for name, part in parts.items()
     ]
-    for claim, part in _by_claim(found):
-        out.append(f"| [{CLAIMS[claim].title}](#{_anchor(claim)}) | {overall(_verdicts(part))} |")
-    for claim, part in _by_claim(found):
-        out += ["", f"## {CLAIMS[claim].title}", "", _says(claim, part)]
-        for where in dict.fromkeys(line.where for line in part):
-            here = [line for line in part if line.where == where]
-            texts = _texts(here)
-            heads = ["", *texts, "run"]
-            out += ["", f"**{_set_text(here)}**", ""] if where else [""]
-            out += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-            for line, *cells in zip(here, *texts.values(), strict=True):
-                cells = [line.name, *cells, str(number(line.main))]
-                out.append("| " + " | ".join(text.replace("|", "\\|") for text in cells) + " |")
-        for figure in figures:
-            if figure.claim == claim:
-                out += ["", f"![{figure.caption}](figures/{figure.name}.png)"]
-    out += ["", "## Runs", ""]
-    for i, run in enumerate(runs(rows), 1):
-        facts = run_facts(run)
-        rest = "; ".join(f"{k} {v}" for k, v in facts.items() if v and k != "command")
-        out.append(f"{i}. `{facts['command']}`: {rest}.")
-    return "\n".join(out) + "\n"
+    out = [Section("verdicts", "", "", [Table("", ("claim", "verdict"), verdicts)])]
+    for name, part in parts.items():
+        tables = efficiency_tables(part, number) if name == "efficiency" else []
+        out.append(Section(name, CLAIMS[name].title, _says(name, part), tables or [
+            line_table([line for line in part if line.where == where], number)
+            for where in dict.fromkeys(line.where for line in part)
+        ]))  # fmt: skip
+    for name, title, (says, found_tables) in (
+        ("ablations", "Ablations of the training", ablation_table(trainings)),
+        ("decoders", "Decoders", decoder_table(decoders)),
+    ):
+        tables = [
+            Table(where, heads, [[Text(cells[0]), *(Text(c, "number") for c in cells[1:])]
+                                 for cells in body], about)
+            for where, heads, body, about in found_tables
+        ]  # fmt: skip
+        out += [Section(name, title, says, tables)] if tables else []
+    facts = [run_facts(run) for run in runs_of(measured)]
+    heads = ("run", *(facts[0] if facts else ()))
+    body = [
+        [Text(f"{i}", name=f"run-{i}"), *map(Text, fact.values())]
+        for i, fact in enumerate(facts, 1)
+    ]
+    return [*out, Section("runs", "Runs", "", [Table("", heads, body)])]
 
 
-def _by_claim(found: Sequence[Line]) -> Iterator[tuple[str, list[Line]]]:
-    for claim in dict.fromkeys(line.claim for line in found):
-        yield claim, [line for line in found if line.claim == claim]
+def line_table(part: Sequence[Line], number: Any) -> Table:
+    """Lines of one claim and set, without columns that are empty."""
+    reached = {line.cells["recipe"]["steps"] for line in part if "recipe" in line.cells}
+    steps = " and ".join(f"{steps:,}" for steps in sorted(reached))
+    heads = COLUMNS | {"recipe": f"{COLUMNS['recipe']}, {steps} of {STEPS:,} steps"}
+    columns: dict[str, list[Text]] = {
+        "paper": [Text(paper_text(line), "number", _source(line)) for line in part],
+        **{
+            head: [Text(cell(line, name), "number") for line in part]
+            for name, head in heads.items()
+        },
+        "n": [Text(plain(line.n), "number") for line in part],
+        "interval": [Text(interval_text(line.main, line.field), "number") for line in part],
+        "verdict": [verdict(judge(line.main, line.field)) for line in part],
+    }
+    kept = {head: cells for head, cells in columns.items() if any(cell.text for cell in cells)}
+    rows = [
+        [Text(line.name), *cells, Text(str(number(line.main)), link=f"run-{number(line.main)}")]
+        for line, *cells in zip(part, *kept.values(), strict=True)
+    ]
+    digest = next((line.main["sha256"] for line in part if line.main.get("sha256")), "")
+    title = part[0].where + (f" (SHA-256 {digest[:12]}…)" if digest else "")
+    return Table(title, ("measure", *kept, "run"), rows)
+
+
+def efficiency_tables(part: Sequence[Line], number: Any) -> list[Table]:
+    """Costs with B and N as rows: seconds of both sides and their ratio, memory, and loading."""
+    out = []
+    for where in dict.fromkeys(line.where for line in part):
+        here = {(line.measure, line.field): line for line in part if line.where == where}
+        rows = {line.measure: line.main for line in here.values()}
+        kernels = [r for r in rows.values() if r.get("side") == "kernel" and r["state"] == "loaded"]
+        for what in dict.fromkeys(row["what"] for row in kernels):
+            for kind, field, unit in (("", "value", "seconds"), ("memory, ", "memory_mb", "MB")):
+                body = []
+                for row in (row for row in kernels if row["what"] == what):
+                    size = f"B = {row['B']}, N = {row['N']}"
+                    ratio = here.get((f"{what}, {kind}kernel / encoder, {size}", "value"))
+                    encoder = rows[f"{what}, encoder, loaded, B = {row['B']}"]
+                    if ratio is None:
+                        continue
+                    cells = [f"{row['B']:,}", f"{row['N']:,}"]
+                    for side in (row, encoder):
+                        paper = number_of(side, field)
+                        mark = " (projected)" if side.get("projected") else ""
+                        cells += [plain(side[field]) + mark, f"{paper.paper:,g}" if paper else ""]
+                    cells += [plain(ratio.main["value"]), interval_text(ratio.main, "value")]
+                    body.append([
+                        *(Text(text, "number") for text in [*cells, paper_text(ratio)]),
+                        verdict(judge(ratio.main)), Text(str(number(row)), link=f"run-{number(row)}"),
+                    ])  # fmt: skip
+                heads = ("B", "N", "kernel", "paper's kernel", "encoder", "paper's encoder",
+                         "kernel / encoder", "interval", "paper's ratio", "verdict", "run")  # fmt: skip
+                out += [Table(f"{where}: {what}, {unit}", heads, body)] if body else []
+        rest = [
+            line for line in here.values()
+            if line.field == "value"
+            and (line.main.get("state") == "full" or line.main.get("what") == "parse")
+        ]  # fmt: skip
+        if rest:
+            table = line_table(rest, number)
+            out.append(table._replace(title=f"{where}: parsing, and calls that include loading"))
+    return out
+
+
+def verdict(text: str) -> Text:
+    return Text(text, "not-confirmed" if text.startswith("in part") else text.replace(" ", "-"))
 
 
 def _verdicts(part: Iterable[Line]) -> list[Any]:
     return [judge(line.main, line.field) for line in part]
 
 
-def _texts(part: Sequence[Line]) -> dict[str, list[str]]:
-    """A table by columns: head to texts, a line each; without columns that are empty."""
-    reached = {line.cells["recipe"]["steps"] for line in part if "recipe" in line.cells}
-    steps = " and ".join(f"{steps:,}" for steps in sorted(reached))
-    heads = COLUMNS | {"recipe": f"{COLUMNS['recipe']}, {steps} of {PAPER_STEPS:,} steps"}
-    columns: dict[str, list[str]] = {
-        "paper": [paper_text(line) for line in part],
-        **{head: [cell(line, name) for line in part] for name, head in heads.items()},
-        "n": [plain(line.n) for line in part],
-        "interval": [interval_text(line.main, line.field) for line in part],
-        "verdict": [judge(line.main, line.field) for line in part],
-    }
-    return {head: texts for head, texts in columns.items() if any(texts)}
+def _source(line: Line) -> str:
+    """Where the paper states its number."""
+    number = number_of(line.main, line.field)
+    return number.where if number else ""
 
 
 def _says(claim: str, part: Sequence[Line]) -> str:
@@ -323,101 +224,79 @@ def _says(claim: str, part: Sequence[Line]) -> str:
     return f"{CLAIMS[claim].says} Not measured: {' and '.join(missing)} pooling."
 
 
-def _set_text(part: Sequence[Line]) -> str:
-    digest = next((line.main["sha256"] for line in part if line.main.get("sha256")), "")
-    return part[0].where + (f" (SHA-256 {digest[:12]}…)" if digest else "")
+# -- pages -----------------------------------------------------------------------------------------
 
 
-def _anchor(claim: str) -> str:
-    return CLAIMS[claim].title.lower().replace(" ", "-")
+def markdown(found: Sequence[Section]) -> str:
+    """README.md, without figures."""
+    titles = {section.name: section.title for section in found}
+
+    def text(item: Text) -> str:
+        out = item.text.replace("|", "\\|")
+        anchor = titles.get(item.link, "").lower().replace(" ", "-")
+        return f"[{out}](#{anchor})" if anchor else out
+
+    out = [f"# {TITLE}", "", INTRODUCTION, "", "Written by `python -m reproduction page`, which also "
+           "writes index.html, the same with figures."]  # fmt: skip
+    for section in found:
+        out += ["", f"## {section.title}"] * bool(section.title)
+        out += ["", section.says] * bool(section.says)
+        for table in section.tables:
+            out += ["", f"**{table.title}**"] * bool(table.title)
+            out += ["", f"| {' | '.join(table.heads)} |", "|" + "---|" * len(table.heads)]
+            out += [f"| {' | '.join(map(text, row))} |" for row in table.rows]
+            out += ["", table.about] * bool(table.about)
+    return "\n".join(out) + "\n"
 
 
-def page(rows: Sequence[Row], figures: Sequence[Drawn]) -> str:
-    """index.html: one file that needs nothing else. Of a claim's sets all but the first are folded."""
-    found, number = lines(rows), run_numbers(rows)
-    title = "The paper's claims, measured"
-    out = [f"<h1>{escape(title)}</h1><p>{escape(INTRODUCTION)}</p>"]
-    verdicts = [
-        (
-            Cell(f'<a href="#{claim}">{escape(CLAIMS[claim].title)}</a>'),
-            _verdict_cell(overall(_verdicts(part))),
-        )
-        for claim, part in _by_claim(found)
-    ]
-    out.append(table(("claim", "verdict"), verdicts))
-    for claim, part in _by_claim(found):
-        out.append(f'<section id="{claim}"><h2>{escape(CLAIMS[claim].title)}</h2>')
-        out.append(f"<p>{escape(_says(claim, part))}</p>")
-        drawn = [captioned(f.svg, f.caption) for f in figures if f.claim == claim]
-        out += ['<div class="figures">', *drawn, "</div>"] if drawn else []
-        for i, where in enumerate(dict.fromkeys(line.where for line in part)):
-            here = [line for line in part if line.where == where]
-            shown, head = _table(here, number), escape(_set_text(here))
-            if i or len(here) > LONG:
-                summary = f"{head}: " * bool(head) + f"{len(here)} numbers"
+def page(found: Sequence[Section], figures: Iterable[Drawn]) -> str:
+    """index.html. All tables of a section but the first, and long ones, are folded."""
+    drawings = list(figures)
+    out = [f"<h1>{escape(TITLE)}</h1><p>{escape(INTRODUCTION)}</p>"]
+    for section in found:
+        out.append(f'<section id="{section.name}">')
+        out += [f"<h2>{escape(section.title)}</h2>"] * bool(section.title)
+        out += [f"<p>{escape(section.says)}</p>"] * bool(section.says)
+        here = [captioned(f.svg, f.caption) for f in drawings if f.claim == section.name]
+        out += ['<div class="figures">', *here, "</div>"] if here else []
+        for i, table in enumerate(section.tables):
+            shown = pages.table(table.heads, [[_cell(*item) for item in row] for row in table.rows])
+            shown += f"<p>{escape(table.about)}</p>" * bool(table.about)
+            head = escape(table.title)
+            if i or len(table.rows) > FOLDED:
+                summary = f"{head}: " * bool(head) + f"{len(table.rows)} rows"
                 out.append(f"<details><summary>{summary}</summary>{shown}</details>")
             else:
                 out += [f"<h3>{head}</h3>"] * bool(head) + [shown]
         out.append("</section>")
-    if not figures:
+    if not drawings:
         out.append('<p class="soft">No figures: matplotlib was not installed.</p>')
-    out.append('<section id="runs"><h2>Runs</h2>')
-    done = [run_facts(run) for run in runs(rows)]
-    cells = [
-        (
-            Cell(f'<span id="run-{i}">{i}</span>'),
-            Cell(f"<code>{escape(facts.pop('command'))}</code>"),
-            *(Cell(escape(fact)) for fact in facts.values()),
-        )
-        for i, facts in enumerate(done, 1)
-    ]
-    out += [table(("run", *run_facts({})), cells), "</section>"]
-    return document(title, out)
+    return document(TITLE, out, STYLE)
 
 
-def _table(part: Sequence[Line], number: Callable[[Row], int]) -> str:
-    texts = _texts(part)
-    rows = []
-    for line, *found in zip(part, *texts.values(), strict=True):
-        run = number(line.main)
-        cells = [_cell(line, head, text) for head, text in zip(texts, found, strict=True)]
-        rows.append([Cell(escape(line.name)), *cells, Cell(f'<a href="#run-{run}">{run}</a>')])
-    return table(["measure", *texts, "run"], rows)
-
-
-def _cell(line: Line, head: str, text: str) -> Cell:
-    if head == "verdict":
-        return _verdict_cell(text)
-    if head == "interval":
-        text = text.replace(" ", "\u00a0")  # stays on one line
-    noted = number_of(line.main, line.field) if head == "paper" else None
-    return Cell(escape(text), "number", noted.where if noted else "")
-
-
-def _verdict_cell(verdict: str) -> Cell:
-    kind = verdict.replace(" ", "-") if not verdict.startswith("in part") else "not-confirmed"
-    return Cell(escape(verdict), kind)
-
-
-# -- figures ---------------------------------------------------------------------------------------
+def _cell(text: str, kind: str, note: str, link: str, name: str) -> pages.Cell:
+    markup = escape(text)
+    if kind == "number" and " to " in text:
+        markup = markup.replace(" ", "\u00a0")  # an interval stays on one line
+    if link:
+        markup = f'<a href="#{link}">{markup}</a>'
+    if name:
+        markup = f'<span id="{name}">{markup}</span>'
+    return pages.Cell(markup, kind, note)
 
 
 def draw(rows: Sequence[Row], log: Sequence[Row] = ()) -> Iterator[Drawn]:
     """Every figure that the rows and the log have numbers for; none without matplotlib."""
-    made = lines(row for row in rows if row["claim"] == "comparison")
-    trainings = [line.main for line in made if line.field == "value"]
-    own = lines(row for row in rows if "comparison" not in row)
+    trainings = [row for row in rows if row["claim"] == records.ABLATIONS]
+    own = lines(row for row in rows if "ablation" not in row)
     shown = [
         line.main | {"paper": _paper(line)}
         for line in own
         if line.field == "value" and line.main["value"] is not None
     ]
     shown += [row for row in rows if "counts" in row]
-    yield from drawn([
-        *fidelity.sketches(shown, log), *agreement.sketches(shown),
-        *efficiency.sketches(shown, paper_costs()), *probing.sketches(shown),
-        *reconstruction.sketches(shown), *comparison.sketches(trainings, paper_errors()),
-    ])  # fmt: skip
+    first = [row for row in trainings if row["set"] == trainings[0]["set"]]
+    yield from drawn(sketches(shown, log, sorted(first, key=lambda row: row["value"])))
 
 
 def _paper(line: Line) -> float | None:

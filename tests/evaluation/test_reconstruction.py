@@ -52,7 +52,7 @@ def test_values_are_those_of_the_definitions() -> None:
 def test_the_baseline_is_what_a_constant_sign_reaches() -> None:
     signals = np.concatenate(list(MEASURE.blocks(1000, 5)))
     both = [
-        module._compare(FORMULAE, [rv.parse(text)] * 40, signals, MEASURE.variables)["cosine"]
+        module._measures(FORMULAE, [rv.parse(text)] * 40, signals, MEASURE.variables)["cosine"]
         for text in ("x_0 >= -100000", "x_0 <= -100000")
     ]
     found = rows_of(list(FORMULAE))["cosine of a constant sign"]

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
+from reproduction import efficiency as module
+from reproduction.efficiency import OUT_OF_MEMORY, efficiency, worker
 from rhovec.errors import RhovecError
-from rhovec.evaluation import efficiency as module
-from rhovec.evaluation.efficiency import OUT_OF_MEMORY, efficiency, worker
 
 TEXTS = [f"always[0,{i + 3}] ( x_0 >= 0.{i} )" for i in range(64)]
 
 
 def assert_measured(rows: list[dict[str, Any]], device: str) -> None:
     names = [row["measure"] for row in rows]
-    assert len(set(names)) == len(names) == 8
-    assert {row["side"] for row in rows} == {"kernel", "encoder"}
+    assert len(set(names)) == len(names) == 13
+    assert {row["side"] for row in rows} == {"kernel", "encoder", "reader"}
+    for side in ("kernel", "encoder"):  # both from the same texts and from the same parsed batch
+        loaded = {r["what"] for r in rows if (r["side"], r["state"]) == (side, "loaded")}
+        assert loaded == {"embed", "pairs", "embed parsed", "pairs parsed"}
+    assert [r["what"] for r in rows if r["side"] == "reader"] == ["parse"]
     for row in rows:
         assert 0 < row["low"] <= row["value"] <= row["high"]
         assert row["ram_mb"] > 20 and row["memory_mb"] == row["ram_mb"] + row["vram_mb"]
@@ -30,27 +34,25 @@ def assert_measured(rows: list[dict[str, Any]], device: str) -> None:
 
 def test_a_cell_of_each_side() -> None:
     shares: list[float] = []
-    rows = efficiency(
-        TEXTS, sizes=(3,), signals=(16,), points=20, repeats=2, progress=shares.append
-    )
+    rows = efficiency(TEXTS, sizes=(3,), traces=(16,), points=20, repeats=2, progress=shares.append)
     assert_measured(rows, "cpu")
     assert shares == [0.5, 1]
 
 
 @pytest.mark.gpu
 def test_a_cell_of_each_side_on_a_gpu() -> None:
-    rows = efficiency(TEXTS, sizes=(3,), signals=(16,), points=20, repeats=2, device="cuda")
+    rows = efficiency(TEXTS, sizes=(3,), traces=(16,), points=20, repeats=2, device="cuda")
     assert_measured(rows, "cuda")
 
 
-def work(order: dict[str, Any]) -> tuple[list[dict[str, dict[str, float]]], bool]:
+def work(order: dict[str, Any]) -> tuple[list[dict[tuple[str, str], dict[str, float]]], bool]:
     """A machine on which embed takes B N / 10^6 seconds, pairs B^2 N / 10^6, and N = 400 fails."""
     n = order["N"] or 1
     return [
         {
             key: {"n": 1, "memory_mb": 100.0}
             | dict.fromkeys(("value", "low", "high"), b**power * n / 1e6)
-            for key, power in (("embed full", 1), ("pairs full", 2))
+            for key, power in ((("embed", "full"), 1), (("pairs parsed", "full"), 2))
         }
         for b in order["sizes"]
         if n != 400 and b**2 * n / 1e6 <= order["budget"]
@@ -61,7 +63,7 @@ def test_what_does_not_fit_is_projected(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "_measure", work)
     monkeypatch.setattr(module.StlKernel, "__post_init__", lambda self: None)
     rows = efficiency(
-        TEXTS * 2, sizes=(32, 64, 128), signals=(100, 200, 400), points=1000, budget=2.0
+        TEXTS * 2, sizes=(32, 64, 128), traces=(100, 200, 400), points=1000, budget=2.0
     )
     assert len(rows) == 2 * (3 + 9)
     for row in rows:
@@ -108,8 +110,8 @@ class OutOfMemoryError(RuntimeError):
 def test_a_worker_that_runs_out_of_memory(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:
-    def fails(order: dict[str, Any]) -> Iterator[dict[str, int]]:
-        yield {"fitted": 1}
+    def fails(order: dict[str, Any]) -> Iterator[dict[tuple[str, str], int]]:
+        yield {("embed", "full"): 1}
         raise error
 
     monkeypatch.setattr(module, "_cells", fails)
@@ -117,4 +119,4 @@ def test_a_worker_that_runs_out_of_memory(
     with pytest.raises(SystemExit) as exit:
         worker()
     assert exit.value.code == OUT_OF_MEMORY
-    assert capsys.readouterr().out == '{"fitted": 1}\n'
+    assert capsys.readouterr().out == '[["embed", "full", 1]]\n'

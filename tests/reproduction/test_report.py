@@ -1,4 +1,4 @@
-"""Claims: what a verdict says, what a run gives, and that the record of it is whole and well-formed."""
+"""Claims: what a verdict says, what a run returns, and that tables and page show all of it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reproduction import measure, paper, records, report
+from reproduction.lines import cell, lines, paper_text, plain
+from reproduction.measure import run
+from reproduction.paper import CLAIMS, Number, judge, overall
 from rhovec.errors import RhovecError
-from rhovec.evaluation import claims, report
-from rhovec.evaluation.claims import CLAIMS, Number, judge, overall, run, thin
 from rhovec.evaluation.sets import held_out, read_formulae
 from rhovec.formula import Formula
 from rhovec.formula.sample import random_formulae
@@ -24,7 +26,7 @@ from rhovec.models.model import Model, load
 from ..models.tiny import save_tiny
 from ..models.tiny_decoder import save_tiny_decoder
 
-FACTS = {"command": "rhovec evaluate", "machine": "a < b & c", "date": "2026-01-01 00:00"}
+FACTS = {"command": "python -m reproduction", "machine": "a < b & c", "date": "2026-01-01 00:00"}
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,10 @@ def rows(model: Model, formulae: Path) -> list[dict[str, Any]]:
     sets = [read_formulae(formulae)]
     found = run(["fidelity", "agreement", "library"], model, sets, model.kernel(256, 7))
     return [row | FACTS for row in found]
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    return report.markdown(report.sections(rows))
 
 
 def row(**values: Any) -> dict[str, Any]:
@@ -88,14 +94,14 @@ def test_what_the_paper_does_not_say_has_no_verdict() -> None:
 
 def test_the_table_of_a_pooling_is_its_own() -> None:
     mae = {
-        pooling: claims.number_of({"claim": "agreement", "measure": "random", "pooling": pooling})
+        pooling: paper.number_of({"claim": "agreement", "measure": "random", "pooling": pooling})
         for pooling in ("cls", "mean", "bos")
     }
     assert [number.paper for number in mae.values() if number] == [0.072, 0.066, 0.070]
 
 
 def test_the_papers_costs() -> None:
-    costs = claims.paper_costs()
+    costs = paper.paper_costs()
     assert len(costs) == 24
     assert costs[2000, 16000]["embed kernel"] == 48.86
     assert costs[2000, 16000]["embed loaded"] == 2.17
@@ -117,7 +123,7 @@ def costs_of(monkeypatch: pytest.MonkeyPatch, model: Model, kernel: float) -> li
             for what in ("embed", "pairs") for side, n, value in sides
         ]  # fmt: skip
 
-    monkeypatch.setattr(claims.efficiency, "efficiency", efficiency)
+    monkeypatch.setattr(measure.efficiency, "efficiency", efficiency)
     return [row | FACTS for row in run(["efficiency"], model, [], model.kernel(8))]
 
 
@@ -128,13 +134,13 @@ def test_which_side_costs_less(monkeypatch, model: Model, kernel: float, want: s
     found = {row["measure"]: row for row in costs_of(monkeypatch, model, kernel)}
     ratio = found["embed, kernel / encoder, B = 2000, N = 8000"]
     assert judge(ratio) == want and ratio["value"] == kernel
-    assert claims.number_of(ratio).paper == pytest.approx(17.08 / 2.16, rel=0.05)
+    assert paper.number_of(ratio).paper == pytest.approx(17.08 / 2.16, rel=0.05)
     seconds = found["embed, kernel, loaded, B = 2000, N = 8000"]
-    assert judge(seconds) == "" and claims.number_of(seconds).paper == 17.08
-    assert claims.number_of(seconds, "memory_mb").paper == 62384
+    assert judge(seconds) == "" and paper.number_of(seconds).paper == 17.08
+    assert paper.number_of(seconds, "memory_mb").paper == 62384
     small = ratio | {"measure": "embed, kernel / encoder, B = 7, N = 9"}
-    (line,) = report.lines([small])
-    assert judge(small) == want and report.paper_text(line) == "> 1"
+    (line,) = lines([small])
+    assert judge(small) == want and paper_text(line) == "> 1"
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -145,7 +151,7 @@ def test_rows_say_what_they_are_of(rows: list[dict[str, Any]], model: Model) -> 
     for r in rows:
         assert r["model"] == model.fingerprint and r["points"] == 100 and r["signals"] == 256
         assert r["recipe"] == "ours" and not r["quick"]
-    assert len({report._key(r) for r in rows}) == len(rows)
+    assert len({records.key(r) for r in rows}) == len(rows)
     json.dumps(rows, allow_nan=False)
 
 
@@ -206,11 +212,11 @@ def test_what_cannot_be_measured_is_a_row(monkeypatch, model: Model) -> None:
         raise RhovecError("this model has no decoder")
 
     monkeypatch.setattr(
-        claims, "_library", lambda _: [row(value=float("nan"), low=float("inf"), high=2.0)]
+        measure, "_library", lambda _: [row(value=float("nan"), low=float("inf"), high=2.0)]
     )
     (odd,) = run(["library"], model, [], model.kernel(8))
     assert (odd["value"], odd["low"], odd["high"]) == (None, None, 2.0)
-    monkeypatch.setattr(claims, "_probing", fails)
+    monkeypatch.setattr(measure, "_probing", fails)
     seen: list[tuple[str, float]] = []
     (found,) = run(
         ["probing", "probing"],
@@ -230,25 +236,15 @@ def test_reconstruction_with_a_decoder(monkeypatch, model: Model, tmp_path: Path
     given = [held_out(2, size=4, pairs=1)]
     (missing,) = run(["reconstruction"], model, given, model.kernel(8))
     assert "no decoder" in missing["reason"]
-    monkeypatch.setattr(claims, "DECODED", 4)
+    monkeypatch.setattr(measure, "DECODED", 4)
     decoding = load(save_tiny_decoder(tmp_path / "model"))
     found = run(["reconstruction"], decoding, given, decoding.kernel(8))
     cosines = {row["measure"]: row for row in found if row["measure"].startswith("cosine")}
     assert {"cosine", "cosine, decoder alone", "cosine of a constant sign"} <= set(cosines)
     assert {row["n"] for row in cosines.values()} == {4}
     assert judge(cosines["cosine"]) in ("confirmed", "not confirmed")
-    merged = report.merge([missing], [row | {"model": missing["model"]} for row in found])
+    merged = records.merge([missing], [row | {"model": missing["model"]} for row in found])
     assert not any("reason" in row for row in merged)
-
-
-def test_a_thin_set_keeps_families_whole() -> None:
-    whole = held_out(20, size=4, pairs=30)
-    part = thin(whole, 24)
-    assert len(part.formulae) == 24 and len(set(part.groups.tolist())) == 6
-    assert part.name.endswith("(24 of 80)") and part.sha256 != whole.sha256
-    assert len(part.equivalent) == len(part.unsimplified) == 24
-    assert max(whole.equivalent.index(pair) for pair in part.equivalent) > 24
-    assert thin(whole, 80) is whole
 
 
 # -- the record ------------------------------------------------------------------------------------
@@ -257,34 +253,32 @@ def test_a_thin_set_keeps_families_whole() -> None:
 def test_a_row_measured_again_replaces_the_old_one() -> None:
     old = [row(), row(set="t"), row(points=1000), row(claim="probing", measure="all", reason="…")]
     new = [row(value=0.97), row(claim="probing", measure="r")]
-    merged = report.merge(old, new)
+    merged = records.merge(old, new)
     assert [r["value"] for r in merged if r["measure"] == "alignment"] == [0.97, 0.95, 0.95]
     assert [r["measure"] for r in merged if r["claim"] == "probing"] == ["r"]
 
 
 def test_columns_are_chosen_by_recipe_and_points() -> None:
-    (line,) = report.lines([
+    (line,) = lines([
         row(date="2", value=0.92, trained_points=100, points=100),
         row(date="1", value=0.91, trained_points=100, points=100, model="older"),
         row(value=0.93, recipe="paper", points=1000, trained_points=1000),
         row(value=0.94, points=1000, trained_points=100),
     ])  # fmt: skip
-    assert report.cell(line, "ours") == "0.9200"
-    assert report.cell(line, "recipe") == "0.9300"
-    assert report.cell(line, "like") == "0.9400 (trained at 100 points)"
-    assert report.paper_text(line) == "> 0.9"
-    first, second = report.lines([row(pooling="cls"), row(pooling="mean", value=0.8)])
+    assert cell(line, "ours") == "0.9200"
+    assert cell(line, "recipe") == "0.9300"
+    assert cell(line, "like") == "0.9400 (trained at 100 points)"
+    assert paper_text(line) == "> 0.9"
+    first, second = lines([row(pooling="cls"), row(pooling="mean", value=0.8)])
     assert (first.where, second.where) == ("s", "s, mean pooling")
-    assert "Not measured: bos pooling." in report.markdown(
-        [row(pooling="cls"), row(pooling="mean")], []
-    )
+    assert "Not measured: bos pooling." in markdown([row(pooling="cls"), row(pooling="mean")])
 
 
 def test_a_short_training_is_said_to_be_short() -> None:
-    recipe = {"recipe": "paper", "points": 1000, "trained_points": 1000, "comparison": "paper"}
-    onward = {"pooling": "bos", "comparison": "shipped-bos", "onward": True}
-    text = report.markdown([row(), row(steps=2400, **recipe), row(steps=2000, **onward)], [])
-    heads = [line for line in text.splitlines() if line.startswith("|  | paper |")]
+    recipe = {"recipe": "paper", "points": 1000, "trained_points": 1000, "ablation": "paper"}
+    onward = {"pooling": "bos", "ablation": "shipped-bos", "onward": True}
+    text = markdown([row(), row(steps=2400, **recipe), row(steps=2000, **onward)])
+    heads = [line for line in text.splitlines() if line.startswith("| measure | paper |")]
     assert [head.count("the paper's recipe here") for head in heads] == [1, 0]
     assert "the paper's recipe here, 2,400 of 32,000 steps" in heads[0]
     assert "**s, bos pooling, 2,000 further steps**" in text
@@ -294,8 +288,9 @@ def test_a_short_training_is_said_to_be_short() -> None:
 def trainings() -> list[dict[str, Any]]:
     return [
         row(
-            claim="comparison", comparison=name, measure=name, value=value, low=value / 2,
-            high=2 * value, equivalent=value, points=points, date=str(i),
+            claim="ablations", ablation=name, measure=name, value=value, low=value / 2,
+            high=2 * value, equivalent=value, lexical=value, alignment=0.9, points=points,
+            steps=5, seconds=1.0, parameters=10, date=str(i),
         )
         for i, (name, value, points) in enumerate(
             [("fair", 0.02, 100), ("poor", 0.3, 100), ("good", 0.01, 1000)]
@@ -304,10 +299,11 @@ def trainings() -> list[dict[str, Any]]:
 
 
 def test_trainings_stand_with_the_smallest_error_first() -> None:
-    found = report.lines([*trainings(), row()])
-    assert [line.measure for line in found if line.field == "value"] == [
-        "alignment", "good", "fair", "poor"
-    ]  # fmt: skip
+    text = markdown([*trainings(), row()])
+    part = text[text.index("## Ablations of the training") : text.index("## Runs")]
+    names = re.findall(r"^\| (good|fair|poor) \|", part, re.MULTILINE)
+    assert names == ["good", "fair", "poor"]
+    assert "0.0050 to 0.0200" in part  # the interval of the best
 
 
 def test_the_pages_are_whole(rows: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -317,8 +313,10 @@ def test_the_pages_are_whole(rows: list[dict[str, Any]], tmp_path: Path) -> None
     log = [
         {"step": s, "loss": 1 / s, "alignment": 1 - 0.1 / s, "uniformity": -3.0} for s in (1, 2, 3)
     ]
-    report.write(tmp_path, [*rows, missing], log)
-    assert report.read_rows(tmp_path / report.ROWS) == [*rows, missing]
+    records.write_run(tmp_path / "shipped/encoder.json", records.Run({}, {}, log, []))
+    report.write(tmp_path, [*rows, missing])
+    found = {records.key(row): row for row in records.read_rows(tmp_path / records.ROWS)}
+    assert found == {records.key(row): row for row in [*rows, missing]}
 
     text = (tmp_path / "index.html").read_text()
     root = ET.fromstring(text)
@@ -328,10 +326,10 @@ def test_the_pages_are_whole(rows: list[dict[str, Any]], tmp_path: Path) -> None
     ids = [element.get("id") for element in root.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
     linked = {e.get("href", "")[1:] for e in root.iter("a")}
-    assert linked <= set(ids)
+    assert linked and linked <= set(ids)
     assert "#000000" not in text and "prefers-color-scheme: dark" in text
     assert "width=device-width" in text
-    figures = {path.stem for path in (tmp_path / "figures").iterdir()}
+    figures = {figure.name for figure in report.draw(rows, log)}
     assert {"map", "depth", "agreement", "curve-loss", "curve-uniformity"} <= figures
     assert text.count("<figure>") == len(figures)
 
@@ -339,11 +337,19 @@ def test_the_pages_are_whole(rows: list[dict[str, Any]], tmp_path: Path) -> None
     markdown = (tmp_path / "README.md").read_text()
     for page in (shown, markdown):
         assert "some & other.txt" in page and "a < b & c" in page and "not measured: why" in page
-        assert page.count("rhovec evaluate") >= 1
-        for line in report.lines(rows):
-            assert line.name in page and report.cell(line, "ours") in page
-    for picture in re.findall(r"\]\((figures/[^)]*)\)", markdown):
-        assert (tmp_path / picture).exists()
+        assert page.count("python -m reproduction") >= 1
+        for line in lines(rows):
+            assert line.name in page and cell(line, "ours") in page
+
+
+def test_costs_stand_in_one_row_per_size(monkeypatch, model: Model) -> None:
+    text = markdown(costs_of(monkeypatch, model, 2.0))
+    (seconds,) = re.findall(r"\| 2,000 \| 8,000 \| 2\.0000 \| 17\.08 .*", text)
+    cells = [part.strip() for part in seconds.split("|")][1:-1]
+    assert cells[4:6] == ["1.0000", "2.17"]  # the encoder's seconds, and the paper's
+    assert cells[6:8] == ["2.0000", "1.6364 to 2.4444"]  # the ratio
+    assert cells[-2:] == ["confirmed", "1"]
+    assert "| 2,000 | 8,000 | 200.0 | 62,384 | 100.0 |" in text  # memory
 
 
 def test_every_figure(monkeypatch, model: Model, rows: list[dict[str, Any]]) -> None:
@@ -362,31 +368,21 @@ def test_every_figure(monkeypatch, model: Model, rows: list[dict[str, Any]]) -> 
     assert set(drawn) == {
         "curve-loss", "curve-alignment", "curve-uniformity", "map", "depth", "agreement",
         "embed-seconds", "pairs-seconds", "embed-MB", "probe-average", "probe-satisfaction",
-        "reconstruction", "comparison",
+        "reconstruction", "ablations",
     }  # fmt: skip
     for figure in drawn.values():
-        assert figure.png.startswith(b"\x89PNG") and figure.claim in CLAIMS
+        assert figure.claim in {*CLAIMS, "ablations"}
         words = " ".join(ET.fromstring(figure.svg).itertext())
         assert len(words.split()) > 5 and "currentColor" in figure.svg
     assert "paper" in " ".join(ET.fromstring(drawn["embed-seconds"].svg).itertext())
-    words = " ".join(ET.fromstring(drawn["comparison"].svg).itertext())
-    assert "signals of 1000 points" in words
+    words = " ".join(ET.fromstring(drawn["ablations"].svg).itertext())
+    assert "traces of 1000 points" in words
     assert words.index("poor") < words.index("fair") < words.index("good")  # from below
     assert [*report.draw([])] == []
 
 
 def test_a_page_without_figures_says_so(rows: list[dict[str, Any]]) -> None:
-    assert "matplotlib was not installed" in report.page(rows, [])
-
-
-@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", '[{"claim": "speed", "measure": "x"}]'])
-def test_a_file_that_holds_no_rows(text: str, tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text(text)
-    if text == "{}":
-        assert report.read_rows(tmp_path / "x.json") == []
-        return
-    with pytest.raises(RhovecError, match=r"x\.json: h"):
-        report.read_rows(tmp_path / "x.json")
+    assert "matplotlib was not installed" in report.page(report.sections(rows), [])
 
 
 @pytest.mark.parametrize(
@@ -395,4 +391,4 @@ def test_a_file_that_holds_no_rows(text: str, tmp_path: Path) -> None:
      (12.345, "12.3"), (123456.7, "123,457")],
 )  # fmt: skip
 def test_numbers_as_text(value: float | None, text: str) -> None:
-    assert report.plain(value) == text
+    assert plain(value) == text

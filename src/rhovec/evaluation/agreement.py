@@ -17,7 +17,7 @@ error (MAE), and the two relative distances, mean(1 - s) / max(1 - s) within the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,15 +25,10 @@ from ..errors import FormulaError, RhovecError
 from ..formula import Formula
 from ..formula import operators as ops
 from ..kernel import Teacher
-from ..pages import GREY
 from ..tokens.text import encode
 from .bootstrap import mean_interval
 from .edits import edit_distances
-from .figures import Row, Sketch, legend, points_by_sort
 from .sets import FormulaSet, Pair
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Embed = Callable[[list[Formula]], np.ndarray]  # B formulae -> unit rows (B, D)
 
@@ -53,7 +48,7 @@ def agreement(
     similarity: np.ndarray,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """The columns by name, each as `compare` gives it.
+    """The columns by name, each as `pair_column` returns it.
 
     kernel, similarity: (B, B) of the set's formulae. Sorts that the set cannot have are left out;
     one of which it happens to have no pair has n = 0.
@@ -62,7 +57,7 @@ def agreement(
 
     def within(pairs: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
         i, j = pairs
-        return compare(kernel[i, j], similarity[i, j], groups[i], groups[j], seed)
+        return pair_column(kernel[i, j], similarity[i, j], groups[i], groups[j], seed)
 
     def among(pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
         return pair_kernel(teacher, pairs), pair_similarity(embed, pairs)
@@ -70,8 +65,8 @@ def agreement(
     k, s = among(formulae.equivalent)
     numbers, left = np.arange(len(k)), formulae.unsimplified
     out = {
-        "equivalent": compare(k, s, numbers, numbers, seed),
-        "equivalent, simplifier leaves different": compare(
+        "equivalent": pair_column(k, s, numbers, numbers, seed),
+        "equivalent, simplifier leaves different": pair_column(
             k[left], s[left], numbers[left], numbers[left], seed
         ),
         "random": within(random_pairs(groups, seed)),
@@ -80,10 +75,10 @@ def agreement(
     if formulae.has_families:
         out["same family"] = within(family_pairs(groups, kernel))
     swapped, where = swapped_operands(formulae.formulae, seed)
-    out["operands swapped"] = compare(*among(swapped), groups[where], groups[where], seed)
+    out["operands swapped"] = pair_column(*among(swapped), groups[where], groups[where], seed)
     exchanged, where = exchanged_operators(formulae.formulae)
     k, s = among(exchanged)
-    out["always-eventually"] = compare(k, s, groups[where], groups[where], seed)
+    out["always-eventually"] = pair_column(k, s, groups[where], groups[where], seed)
     apart = k < TOLD_APART
     told = np.abs(s - k)[apart] < np.abs(1 - s)[apart]  # nearer to the truth than to "the same"
     out["always-eventually"] |= {
@@ -92,7 +87,7 @@ def agreement(
     return out
 
 
-def compare(
+def pair_column(
     kernel: np.ndarray, similarity: np.ndarray, first: np.ndarray, second: np.ndarray, seed: int
 ) -> dict[str, Any]:
     """A column of the table from n pairs: K, S and the groups of the two formulae, (n,) each.
@@ -241,22 +236,3 @@ def exchanged_operators(formulae: Sequence[Formula]) -> tuple[list[Pair], np.nda
             pairs.append((phi, Formula(code, phi.thresholds, phi.channels)))
             places.append(place)
     return pairs, np.array(places, np.int64)
-
-
-# -- the figure ------------------------------------------------------------------------------------
-
-
-def sketches(rows: Sequence[Row]) -> list[Sketch]:
-    caption = "Mean absolute error by sort of pair, 95 % intervals."
-    return [Sketch("agreement", "agreement", caption, lambda axes: _errors(axes, rows))]
-
-
-def _errors(axes: Axes, rows: Sequence[Row]) -> bool:
-    chosen = [row for row in rows if row["claim"] == "agreement" and row["measure"] in SORTS]
-    points_by_sort(axes, SORTS, chosen)
-    paper = {SORTS.index(row["measure"]) + 0.25: row["paper"] for row in chosen if row["paper"]}
-    axes.plot(list(paper), list(paper.values()), "D", color=GREY, label="paper")
-    axes.set_xticks(range(len(SORTS)), SORTS)
-    axes.set(yscale="log", ylabel="mean absolute error")
-    legend(axes)
-    return bool(chosen)

@@ -10,20 +10,15 @@ one true and one false by a wide margin, whatever was asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula
-from ..pages import GREY
 from ..robustness import robustness
 from ..signals import Measure
 from .bootstrap import LEVEL, RESAMPLES
-from .figures import Row, Sketch, legend, points_by_sort
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BLOCK = 512  # formulae evaluated at once
 
@@ -46,7 +41,7 @@ def reconstruction(
         raise RhovecError(f"a reconstruction is judged on 1000 signals or more, not {n_signals}")
     signals = np.concatenate(list(measure.blocks(n_signals, seed)))
     parts = [
-        _compare(formulae[i : i + BLOCK], answers[i : i + BLOCK], signals, measure.variables)
+        _measures(formulae[i : i + BLOCK], answers[i : i + BLOCK], signals, measure.variables)
         for i in range(0, len(formulae), BLOCK)
     ]
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -61,7 +56,7 @@ def reconstruction(
     return [*rows, common | {"measure": "valid", "n": len(valid), "value": float(valid.mean())}]
 
 
-def _compare(
+def _measures(
     formulae: Sequence[Formula],
     answers: Sequence[Formula | None],
     signals: np.ndarray,
@@ -106,33 +101,3 @@ def _median(values: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
         "n": n, "value": middle, "low": low, "high": high,
         "lower_quartile": lower, "upper_quartile": upper,
     }  # fmt: skip
-
-
-# -- the figure ------------------------------------------------------------------------------------
-
-
-def sketches(rows: Sequence[Row]) -> list[Sketch]:
-    caption = (
-        "Cosine of robustness: medians and quartiles over formulae. Dashed: the paper's median."
-    )
-    return [Sketch("reconstruction", "reconstruction", caption, lambda axes: _cosines(axes, rows))]
-
-
-def _cosines(axes: Axes, rows: Sequence[Row]) -> bool:
-    names = {
-        "cosine": "verified",
-        "cosine, decoder alone": "decoder alone",
-        "cosine of a constant sign": "constant sign",
-    }
-    chosen = [
-        row | {"low": row["lower_quartile"], "high": row["upper_quartile"]}
-        for row in rows
-        if row["claim"] == "reconstruction" and row["measure"] in names
-    ]
-    points_by_sort(axes, list(names), chosen)
-    for level in {row["paper"] for row in chosen if row["paper"]}:
-        axes.axhline(level, color=GREY, linestyle="--", linewidth=1)
-    axes.set_xticks(range(len(names)), list(names.values()))
-    axes.set_ylabel("cosine")
-    legend(axes)
-    return bool(chosen)

@@ -17,8 +17,8 @@ import csv
 import gzip
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +55,8 @@ PAIR_MEMBERS = 4  # of a family, among which two different texts are all but cer
 MAX_NODES = Recipe().max_nodes  # of a rewritten formula
 MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, with 31 bits
 ATTEMPTS = 8  # to rewrite a formula within the limits
+QUICK = 240  # formulae of a set that was made small
+IN_FAMILIES = 0.44  # of a mixture
 # Rewrites copy thresholds and never compute with them. One that has more than four decimals, or is
 # huge, takes part as a number beyond all others, from here on, and is put back afterwards.
 _STAND_IN = 10**15
@@ -77,11 +79,11 @@ class FormulaSet:
 def headline(seed: int = 0) -> FormulaSet:
     """The shipped set. seed: of the rewrites that its formulae are paired with."""
     data = gzip.decompress(HEADLINE.read_bytes())
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != HEADLINE_SHA256:
+    found = hashlib.sha256(data).hexdigest()
+    if found != HEADLINE_SHA256:
         raise RhovecError(f"{HEADLINE.name} is not the set that was shipped; install rhovec again")
     formulae = [parse(line) for line in data.decode().splitlines()]
-    return _singles("headline", digest, formulae, seed)
+    return _singles("headline", found, formulae, seed)
 
 
 def write_headline(path: str | Path = HEADLINE) -> None:
@@ -138,17 +140,36 @@ def held_out(
     formulae = batch.programs.unpack()
     name = f"held-out families, {channels} channels, seed {seed}"
     equivalent = list(_family_pairs(numbers[:pairs], channels, seed))
-    text = "".join(f"{phi}\n" for phi in formulae)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return FormulaSet(name, digest, formulae, batch.family, equivalent, _unsimplified(equivalent))
+    pairs_left = _unsimplified(equivalent)
+    return FormulaSet(name, digest(formulae), formulae, batch.family, equivalent, pairs_left)
+
+
+def mixture(count: int, seed: int = 0) -> list[Formula]:
+    """Formulae of the test split over three channels: members of families, then single seeds.
+
+    The shares give 12.3 nodes on average, as the paper's test formulae have.
+    """
+    single = Recipe(seed=seed, family_size=1, shares=(1.0, 0.0, 0.0, 0.0))
+    families = Recipe(seed=seed)
+    found: list[Formula] = []
+    for recipe, wanted in ((families, int(IN_FAMILIES * count)), (single, count)):
+        numbers = find_families(recipe, 0, -(-wanted // recipe.family_size), "test")
+        drawn = draw_families(recipe, numbers).programs.unpack()
+        found += drawn[: min(wanted, count - len(found))]
+    return found
 
 
 def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
-    """Formulae of a file: the column `formula` of a .csv, otherwise one a line (# for comments).
+    """Formulae of a file, as `formulae_of` reads them, each paired with a rewrite of itself.
 
-    seed: of the rewrites that they are paired with. A formula that no rewrite within the limits was
-    found for has no pair.
+    seed: of the rewrites. A formula has no pair if no rewrite within the limits was found.
     """
+    formulae, sha256 = formulae_of(path)
+    return _singles(Path(path).name, sha256, formulae, seed)
+
+
+def formulae_of(path: str | Path) -> tuple[list[Formula], str]:
+    """Formulae and SHA-256 of a file: column `formula` of a .csv, else one per line, # for comments."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -167,15 +188,46 @@ def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
             ) from None
     if not formulae:
         raise RhovecError(f"{path}: there is no formula in it")
-    return _singles(path.name, hashlib.sha256(data).hexdigest(), formulae, seed)
+    return formulae, hashlib.sha256(data).hexdigest()
 
 
-def _singles(name: str, digest: str, formulae: list[Formula], seed: int) -> FormulaSet:
+def _singles(name: str, sha256: str, formulae: list[Formula], seed: int) -> FormulaSet:
     """Formulae that are no families, each with a rewrite of itself."""
     rewritten = [(phi, equivalent_of(phi, seed, i)) for i, phi in enumerate(formulae)]
     pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
     groups = np.arange(len(formulae))
-    return FormulaSet(name, digest, formulae, groups, pairs, _unsimplified(pairs))
+    return FormulaSet(name, sha256, formulae, groups, pairs, _unsimplified(pairs))
+
+
+def thin(formulae: FormulaSet, size: int = QUICK) -> FormulaSet:
+    """A small part of a set: some formulae and pairs; whole families where there are families."""
+    total = len(formulae.formulae)
+    if total <= size:
+        return formulae
+    groups = np.unique(formulae.groups)
+    chosen = groups[_some(len(groups), max(1, round(size * len(groups) / total)))]
+    kept = np.flatnonzero(np.isin(formulae.groups, chosen))
+    part = [formulae.formulae[i] for i in kept.tolist()]
+    pairs = _some(len(formulae.equivalent), min(size, len(formulae.equivalent)))
+    return replace(
+        formulae,
+        name=f"{formulae.name} ({len(part)} of {total})",
+        sha256=digest(part),
+        formulae=part,
+        groups=formulae.groups[kept],
+        equivalent=[formulae.equivalent[i] for i in pairs.tolist()],
+        unsimplified=formulae.unsimplified[pairs],
+    )
+
+
+def _some(total: int, count: int) -> np.ndarray:
+    """`count` of the numbers below `total`, drawn from a fixed seed, because sets may be ordered."""
+    return np.sort(np.random.default_rng(0).permutation(total)[:count])
+
+
+def digest(formulae: Iterable[Formula]) -> str:
+    """SHA-256 of the canonical texts, one per line."""
+    return hashlib.sha256("".join(f"{phi}\n" for phi in formulae).encode()).hexdigest()
 
 
 def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:

@@ -1,0 +1,205 @@
+"""`rhovec evaluate`: how well a model, or vectors of any origin, reproduce the exact kernel.
+
+The claims of the paper, with verdicts and records, are measured by `python -m reproduction` in a
+checkout of the sources.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import RhovecError
+from .embed import Device, ModelPath
+from .shared import JsonLines, progress_bar, read_vectors
+
+if TYPE_CHECKING:
+    from ..evaluation.sets import FormulaSet
+    from ..kernel import StlKernel
+    from ..models.model import Model
+
+MEASURES = ("fidelity", "agreement", "outside", "reconstruction")
+QUICK_SIGNALS = 2048  # traces of the kernel
+FAMILIES, QUICK_FAMILIES = 512, 64  # for `outside`
+DECODED, QUICK_DECODED = 200, 24  # formulae per set for `reconstruction`
+
+
+def evaluate(
+    measures: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="MEASURE",
+            help="fidelity (all pairs of a set), agreement (pairs of one sort), outside (beyond the "
+            "training range), reconstruction (of the decoder); default: fidelity and agreement.",
+            show_default=False,
+        ),
+    ] = None,
+    model: ModelPath = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            help="Measure the fidelity of these vectors instead of a model's: an .npy file of unit "
+            "rows, one per formula of the -F file.",
+            show_default=False,
+        ),
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--formulae",
+            "-F",
+            metavar="FILE",
+            help="Measure on these formulae instead of the built-in sets: one per line, or the column "
+            "`formula` of a .csv. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(
+            help="Points of the kernel's traces (default: as the model was trained for).",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, for a first impression.")
+    ] = False,
+    device: Device = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Measure how well vectors reproduce the exact kernel, with 95 % intervals.
+
+    The kernel is computed on traces that no training used. Built-in sets: 3000 formulae of depth 1
+    to 6, and families of the corpus that are never trained on.
+
+    rhovec evaluate --quick
+
+    rhovec evaluate -F requirements.txt --model my-model
+
+    rhovec evaluate -F formulae.txt --vectors vectors.npy --json
+    """
+    from ..evaluation.encoder import SIGNALS, SIGNALS_SEED
+    from ..models.model import load
+    from ..signals import BaseMeasure
+
+    chosen = list(dict.fromkeys(measures or (["fidelity"] if vectors else MEASURES[:2])))
+    for name in chosen:
+        if name not in MEASURES:
+            raise RhovecError(f"there is no measure {name!r}; measures are {', '.join(MEASURES)}")
+    if vectors and (chosen != ["fidelity"] or len(files or ()) != 1):
+        raise RhovecError("--vectors goes with one -F file and with fidelity; others need a model")
+    given = None if vectors is None else read_vectors(vectors)
+    loaded = load(model, device)
+    kernel = loaded.kernel(QUICK_SIGNALS if quick else SIGNALS, SIGNALS_SEED)
+    if points is not None:
+        measure = loaded.config["teacher"]["measure"] | {"points": points}
+        kernel = replace(kernel, measure=BaseMeasure(**measure))
+    rows: list[dict[str, Any]] = []
+    with progress_bar("measuring") as progress:
+        sets = sets_of(files or (), loaded.encoder.channels, seed, quick and given is None)
+        if given is not None and len(given) != len(sets[0].formulae):
+            raise RhovecError(
+                f"{vectors}: {len(given)} vectors for {len(sets[0].formulae)} formulae; give a row each"
+            )
+        for i, formulae in enumerate(sets):
+            rows += measured(chosen, formulae, loaded, kernel, seed, quick, given)
+            progress((i + 1) / len(sets))
+        if "outside" in chosen:
+            rows += beyond(loaded, kernel, seed, quick)
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        show(rows)
+
+
+def sets_of(
+    files: Sequence[Path], channels: int, seed: int, quick: bool = False
+) -> list[FormulaSet]:
+    """The files' formulae, or the built-in sets: the headline set, and held-out families."""
+    from ..evaluation.sets import headline, held_out, read_formulae, thin
+
+    if files:
+        sets = [read_formulae(path, seed) for path in files]
+    else:
+        wide = [held_out(channels=channels, seed=seed)] if channels > 3 else []
+        sets = [headline(), held_out(channels=min(3, channels), seed=seed), *wide]
+    return [thin(one) for one in sets] if quick else sets
+
+
+def measured(
+    chosen: Sequence[str],
+    formulae: FormulaSet,
+    model: Model,
+    kernel: StlKernel,
+    seed: int,
+    quick: bool,
+    vectors: Any = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows of the chosen measures on one set. vectors: (B, D), in place of the model's."""
+    from ..evaluation.agreement import agreement, matrices
+    from ..evaluation.encoder import as_rows
+    from ..evaluation.fidelity import fidelity
+    from ..evaluation.reconstruction import reconstruction
+    from ..evaluation.sets import thin
+
+    def embed(wanted: Any) -> Any:
+        return model.embed(wanted, warn=False) if vectors is None else vectors
+
+    if {"fidelity", "agreement"} & set(chosen):
+        both = matrices(kernel, embed, formulae.formulae)
+    if "fidelity" in chosen:
+        yield from as_rows("fidelity", formulae, fidelity(*both, formulae.groups, seed))
+    if "agreement" in chosen:
+        entries = agreement(kernel, embed, formulae, *both, seed)
+        yield from as_rows("agreement", formulae, entries)
+    if "reconstruction" in chosen:
+        part = thin(formulae, QUICK_DECODED if quick else DECODED)
+        answers = [group[0] for group in model.decode(embed(part.formulae), k=1)]
+        for row in reconstruction(part.formulae, answers, kernel.measure, seed=kernel.seed + 1):
+            yield row | {"set": part.name, "sha256": part.sha256}
+
+
+def beyond(model: Model, kernel: StlKernel, seed: int, quick: bool) -> list[dict[str, Any]]:
+    """Rows of `outside`, which draws its own formulae."""
+    from ..evaluation.outside import outside
+
+    return outside(
+        lambda formulae: model.embed(formulae, warn=False), kernel, model.encoder.channels,
+        QUICK_FAMILIES if quick else FAMILIES, seed,
+    )  # fmt: skip
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    """The rows as tables, one per measure and set."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.1e}" if 0 < abs(value) < 1e-4 else f"{value:.4f}"
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    titles = {
+        "agreement": "agreement, mean absolute error",
+        "outside": "outside, mean absolute error",
+    }
+    for claim, where in dict.fromkeys((row["claim"], row.get("set", "")) for row in rows):
+        title = titles.get(claim, claim) + (f": {where}" if where else "")
+        table = Table("", title=title, title_justify="left", box=None)
+        for head in ("value", "95 % interval", "n"):
+            table.add_column(head, justify="right")
+        for row in rows:
+            if (row["claim"], row.get("set", "")) == (claim, where):
+                known = row.get("low") is not None
+                ends = f"{number(row['low'])} to {number(row['high'])}" if known else ""
+                table.add_row(Text(row["measure"]), number(row["value"]), ends, f"{row['n']:,}")
+        console.print(table)
+        console.print()
