@@ -19,7 +19,7 @@ import typer
 
 from rhovec import machine
 from rhovec.cli.embed import Device, ModelPath
-from rhovec.cli.evaluate import QUICK_SIGNALS, sets_of
+from rhovec.cli.evaluate import QUICK_SIGNALS, DrawSeed, Files, KernelPoints, sets_of
 from rhovec.errors import RhovecError
 
 from . import records
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
 QUICK = records.FOLDER.with_name("quick")  # records of --quick
 WORK = records.FOLDER.with_name("work")  # trainings in progress
 
-Files = Annotated[
+MoreFiles = Annotated[
     list[Path] | None,
     typer.Option(
         "--formulae",
         "-F",
         metavar="FILE",
-        help="Formulae, one per line, or the column `formula` of a .csv. May be repeated.",
+        help="Measure on these formulae, too: one per line, or the column `formula` of a .csv. May be "
+        "repeated.",
         show_default=False,
     ),
 ]
@@ -78,14 +79,8 @@ def claims(
         ),
     ] = None,
     model: ModelPath = None,
-    points: Annotated[
-        int | None,
-        typer.Option(
-            help="Points of the kernel's traces (default: as the model was trained for).",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    points: KernelPoints = None,
+    seed: DrawSeed = 0,
     files: Files = None,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: two minutes.")] = False,
     device: Device = None,
@@ -102,8 +97,8 @@ def claims(
 ) -> None:
     """Measure claims of the paper, and write rows, tables and a page.
 
-    Rows that were measured before stay, unless they are measured again. -F: measure on these formulae
-    instead of the built-in sets. With --quick the records go to reproduction/quick.
+    Rows that were measured before stay, unless they are measured again. With --quick the records go
+    to reproduction/quick.
     """
     from rhovec.evaluation.encoder import SIGNALS, SIGNALS_SEED
     from rhovec.models.model import load
@@ -165,11 +160,11 @@ def ablations(
         int | None, typer.Option(help="Of each run, instead of minutes.", show_default=False)
     ] = None,
     only: Only = None,
-    files: Files = None,
+    files: MoreFiles = None,
     tiny: Tiny = False,
     out: Out = None,
 ) -> None:
-    """Train encoders that differ in one respect, and record them. -F: measure on these, too."""
+    """Train encoders that differ in one respect, and record them."""
     from rhovec.evaluation.encoder import SIGNALS
     from rhovec.evaluation.sets import headline, held_out, read_formulae
 
@@ -202,14 +197,14 @@ def decoders(
         Path | None,
         typer.Option(help="Folder of the encoder (default: the shipped one).", show_default=False),
     ] = None,
-    files: Files = None,
+    files: MoreFiles = None,
     n: Annotated[int, typer.Option("--n", min=1, help="Requests per set.")] = 500,
     traces: Annotated[int, typer.Option(min=1000, help="Traces to judge answers on.")] = 4000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the traces.")] = 1,
     tiny: Tiny = False,
     out: Out = None,
 ) -> None:
-    """Train decoders on several vectors and tokens, and record them. -F: decode these, too."""
+    """Train decoders on several vectors and tokens, and record them."""
     from .decoders import RUNS, Options, train_decoders
 
     given = Options(device, steps, text_steps, model, tuple(files or ()), n, traces, seed, tiny)

@@ -25,7 +25,7 @@ import torch
 import rhovec as rv
 from rhovec import machine
 from rhovec.errors import RhovecError
-from rhovec.evaluation.reconstruction import reconstruction
+from rhovec.evaluation.reconstruction import reconstruction, spread
 from rhovec.evaluation.sets import digest, formulae_of, mixture
 from rhovec.formula import Formula
 from rhovec.formula.programs import Programs
@@ -37,7 +37,6 @@ from rhovec.training.records import environment, read_log
 
 from .ablations import forget, planned
 from .records import Run, write_run
-from .trainings import spread
 
 BLOCK = 128  # requests answered at once
 FEW = {"shown": 16}  # the paper's decoder is slow, the more so before it learns to stop

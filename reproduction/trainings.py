@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from rhovec.evaluation.reconstruction import constant_sign, spread
 
 from .lines import interval_text, plain
 from .paper import Row
@@ -82,19 +84,3 @@ def decoder_table(rows: Sequence[Row]) -> tuple[str, list[Training]]:
         title = f"{where}: {n} requests (SHA-256 {digest[:12]}…)"
         out.append(Training(title, heads, body, constant_sign(here)))
     return DECODERS_SAY, out
-
-
-def spread(row: dict[str, Any]) -> str:
-    """Median, its interval and the quartiles."""
-    return (
-        f"{row['value']:.4f} ({row['low']:.4f} to {row['high']:.4f}) "
-        f"[{row['lower_quartile']:.3f}, {row['upper_quartile']:.3f}]"
-    )
-
-
-def constant_sign(rows: dict[str, dict[str, Any]]) -> str:
-    row = rows["cosine of a constant sign"]
-    return (
-        f"A formula of constant sign reaches a median cosine of {row['value']:.4f} "
-        f"[{row['lower_quartile']:.3f}, {row['upper_quartile']:.3f}]."
-    )

@@ -24,6 +24,26 @@ if TYPE_CHECKING:
     from ..kernel import StlKernel
     from ..models.model import Model
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--formulae",
+        "-F",
+        metavar="FILE",
+        help="Measure on these formulae instead of the built-in sets: one per line, or the column "
+        "`formula` of a .csv. May be repeated.",
+        show_default=False,
+    ),
+]
+KernelPoints = Annotated[
+    int | None,
+    typer.Option(
+        help="Points of the kernel's traces (default: as the model was trained for).",
+        show_default=False,
+    ),
+]
+DrawSeed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
+
 MEASURES = ("fidelity", "agreement", "outside", "reconstruction")
 QUICK_SIGNALS = 2048  # traces of the kernel
 FAMILIES, QUICK_FAMILIES = 512, 64  # for `outside`
@@ -49,25 +69,9 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--formulae",
-            "-F",
-            metavar="FILE",
-            help="Measure on these formulae instead of the built-in sets: one per line, or the column "
-            "`formula` of a .csv. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    points: Annotated[
-        int | None,
-        typer.Option(
-            help="Points of the kernel's traces (default: as the model was trained for).",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    files: Files = None,
+    points: KernelPoints = None,
+    seed: DrawSeed = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, for a first impression.")
     ] = False,
