@@ -13,7 +13,7 @@ kernel on syntax has, too.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -22,12 +22,13 @@ import numpy as np
 from .errors import FormulaError, MissingDependencyError, RhovecError, SignalError
 from .formula import operators as ops
 from .formula.core import Formula
-from .formula.programs import FormulaLike, as_formulae
+from .formula.programs import Programs
+from .formula.reader import Formulae, as_formulae, as_programs
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
+from .robustness.inputs import is_torch
 from .signals import BaseMeasure, Measure
 
-Formulae = FormulaLike | Iterable[FormulaLike]
 Progress = Callable[[float], object]  # called with the share that is done
 
 HELD_BYTES = 256 << 20  # signals up to this size are kept between calls, more are drawn anew
@@ -45,6 +46,16 @@ class Teacher(Protocol):
     """
 
     def gram(self, first: Formulae, second: Formulae | None = None, /) -> np.ndarray: ...
+
+
+def kernel_of_cosine(cosine: Any, sigma2: float) -> Any:
+    """k of the cosine k', of numbers, NumPy arrays or torch tensors."""
+    return _exp((cosine - 1) / sigma2)
+
+
+def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:
+    """k' of k > 0: the inverse of `kernel_of_cosine`."""
+    return 1 + sigma2 * _log(kernel)
 
 
 # -- kernels on signals ----------------------------------------------------------------------------
@@ -71,7 +82,7 @@ class _SampledKernel(ABC):
             _require_cuda(self.device)
 
     @abstractmethod
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def _features(self, formulae: Programs, signals: Any) -> Any:
         """What the kernel takes of each signal (n, V, P): (B, n), or T numbers each, (B, n, T)."""
 
     def _width(self) -> int:
@@ -113,7 +124,8 @@ class _SampledKernel(ABC):
         columns = self.measure.count(self.n_signals) * self._width()
         out = np.empty((len(checked), columns), np.float32)
         for start in range(0, len(checked), ROWS):
-            part, place = checked[start : start + ROWS], out[start : start + ROWS]
+            place = out[start : start + ROWS]
+            part = checked.part(start, start + len(place))
             squares: Any = 0.0
             done = 0
             for f in self._stream(part):
@@ -122,7 +134,7 @@ class _SampledKernel(ABC):
                 place[:, done : done + flat.shape[1]] = _numpy(flat)
                 done += flat.shape[1]
             norms = np.sqrt(_require_direction(part, _numpy(squares)))
-            place /= norms.astype(np.float32)[:, None]
+            np.divide(place, norms[:, None], out=place, casting="same_kind")  # in float64
         return out[0] if isinstance(formulae, Formula | str) else out
 
     def signals(self) -> Iterator[Any]:
@@ -143,27 +155,28 @@ class _SampledKernel(ABC):
 
         return torch.from_numpy(block).to(self.device)
 
-    def _checked(self, formulae: Formulae) -> list[Formula]:
-        checked, _ = as_formulae(formulae)
+    def _checked(self, formulae: Formulae) -> Programs:
+        programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
-        for phi in checked:
-            unknown = [name for name in phi.variables if name not in known]
+        for c, channel in enumerate(programs.channels):
+            unknown = [name for name, _ in channel if name not in known]
             if unknown:
+                phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise SignalError(
                     f"{_name(phi)} uses {', '.join(unknown[:8])}, but the measure has "
                     f"{', '.join(self.measure.variables[:8])}; give trajectories that have it, or "
                     "lower the formula with a Schema"
                 )
-            operators = phi.code[:, 0]
-            if ((operators == ops.TRUE) | (operators == ops.FALSE)).any():
-                root = simplify(phi).code[-1, 0]
-                if root in (ops.TRUE, ops.FALSE):
-                    raise FormulaError(
-                        f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
-                    )
-        return checked
+        constants = np.isin(programs.code[:, 0], (ops.TRUE, ops.FALSE))
+        for row in np.flatnonzero(constants).tolist():
+            phi = _formula_of_row(programs, row)
+            if simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE):
+                raise FormulaError(
+                    f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
+                )
+        return programs
 
-    def _stream(self, formulae: list[Formula], progress: Progress | None = None) -> Iterator[Any]:
+    def _stream(self, formulae: Programs, progress: Progress | None = None) -> Iterator[Any]:
         """Features (B, n, T) of one part of the signals after another, in their precision."""
         room = FEATURES[self.device.partition(":")[0]]
         step = max(1, room // (len(formulae) * self._width()))
@@ -174,7 +187,8 @@ class _SampledKernel(ABC):
                 f = self._features(formulae, part).reshape(len(formulae), len(part), -1)
                 if not float(abs(f).max()) < LARGEST:
                     moderate = abs(_float64(_numpy(f))) < LARGEST
-                    phi = formulae[int(moderate.all(axis=(1, 2)).argmin())]
+                    b = int(moderate.all(axis=(1, 2)).argmin())
+                    (phi,) = formulae.part(b, b + 1).unpack()
                     raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
                 yield f
                 done += len(part)
@@ -182,9 +196,9 @@ class _SampledKernel(ABC):
                     progress(done / total)
 
     def _gram(
-        self, rows: list[Formula], columns: list[Formula] | None, progress: Progress | None
+        self, rows: Programs, columns: Programs | None, progress: Progress | None
     ) -> np.ndarray:
-        both = rows if columns is None else rows + columns
+        both = rows if columns is None else Programs.join([rows, columns])
         cross: Any = 0.0
         squares: Any = 0.0
         for f in self._stream(both, progress):
@@ -204,14 +218,14 @@ class _SampledKernel(ABC):
         return out
 
     def _errors(
-        self, rows: list[Formula], columns: list[Formula] | None, progress: Progress | None
+        self, rows: Programs, columns: Programs | None, progress: Progress | None
     ) -> np.ndarray:
         """k is a function of the means of w = <a, b>, p = <a, a>, q = <b, b>, each of one signal.
 
         Its variance is that of the sum of the three times their slopes, so the second moments of
         the three are added up beside the means.
         """
-        both = rows if columns is None else rows + columns
+        both = rows if columns is None else Programs.join([rows, columns])
         sums: Any = [0.0] * 9
         for f in self._stream(both, progress):
             f = _float64(f)
@@ -245,7 +259,8 @@ class _SampledKernel(ABC):
     def _value(self, cross: Any, a: Any, b: Any) -> Any:
         """The kernel (A, B) of the mean products (A, B) and the mean squares (A, 1) and (1, B)."""
         if self.normalised:
-            cross, a, b = (cross / (a * b) ** 0.5).clip(-1, 1), 1.0, 1.0
+            cosine = (cross / (a * b) ** 0.5).clip(-1, 1)
+            return kernel_of_cosine(cosine, self.sigma2) if self.exponentiated else cosine
         return _exp(-(a + b - 2 * cross) / (2 * self.sigma2)) if self.exponentiated else cross
 
     def _slopes(self, cross: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
@@ -270,7 +285,7 @@ class StlKernel(_SampledKernel):
     device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
     """
 
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def _features(self, formulae: Programs, signals: Any) -> Any:
         return robustness(formulae, signals, variables=self.measure.variables)
 
 
@@ -280,7 +295,7 @@ class BooleanKernel(_SampledKernel):
     The arguments are those of StlKernel.
     """
 
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def _features(self, formulae: Programs, signals: Any) -> Any:
         return 2 * _float64(satisfaction(formulae, signals, variables=self.measure.variables)) - 1
 
 
@@ -290,7 +305,7 @@ class IntegratedKernel(_SampledKernel):
     The arguments are those of StlKernel.
     """
 
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def _features(self, formulae: Programs, signals: Any) -> Any:
         trace = robustness(formulae, signals, variables=self.measure.variables, trace=True)
         return trace / self.measure.points**0.5
 
@@ -300,8 +315,8 @@ class IntegratedKernel(_SampledKernel):
 
 def _by_rows(
     method: Callable[..., np.ndarray],
-    rows: list[Formula],
-    columns: list[Formula] | None,
+    rows: Programs,
+    columns: Programs | None,
     progress: Progress | None,
 ) -> np.ndarray:
     """A long list against a shorter one is done in pieces, so that features stay bounded."""
@@ -312,7 +327,7 @@ def _by_rows(
     starts = range(0, len(rows), ROWS)
     parts = []
     for i, start in enumerate(starts):
-        parts.append(method(rows[start : start + ROWS], columns, None))
+        parts.append(method(rows.part(start, min(start + ROWS, len(rows))), columns, None))
         if progress:
             progress((i + 1) / len(starts))
     return np.concatenate(parts)
@@ -329,9 +344,10 @@ def _squared_products(a: Any, b: Any) -> Any:
     return total
 
 
-def _require_direction(formulae: list[Formula], squares: np.ndarray) -> np.ndarray:
+def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
     if not squares.all():
-        phi = formulae[int((squares == 0).argmax())]
+        b = int((squares == 0).argmax())
+        (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
             f"the robustness of {_name(phi)} is 0 on every signal, so it has no angle with others; "
             "leave it out, or take normalised=False"
@@ -360,6 +376,12 @@ def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
     return values if values.ndim else float(values)
 
 
+def _formula_of_row(programs: Programs, row: int) -> Formula:
+    b = int(np.searchsorted(programs.offsets, row, side="right")) - 1
+    (phi,) = programs.part(b, b + 1).unpack()
+    return phi
+
+
 def _name(phi: Formula) -> str:
     text = str(phi)
     return repr(text if len(text) <= 80 else text[:77] + "...")
@@ -377,7 +399,11 @@ def _numpy(values: Any) -> np.ndarray:
 
 
 def _exp(values: Any) -> Any:
-    return np.exp(values) if isinstance(values, np.ndarray) else values.exp()
+    return values.exp() if is_torch(values) else np.exp(values)
+
+
+def _log(values: Any) -> Any:
+    return values.log() if is_torch(values) else np.log(values)
 
 
 # -- a kernel on syntax ----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -204,3 +204,43 @@ def test_depth_is_limited_by_memory_alone() -> None:
     assert pickle.loads(pickle.dumps(phi)) == copy.deepcopy(phi) == phi
     assert hash(phi) == hash(parse("not " * DEEP + "x > 1"))
     assert compose(ops.NOT, phi).depth == DEEP + 1
+
+
+ATOM_ROW = (ops.GE, 0, 0, (("x", 1.0),), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "no rows"),
+        ([ATOM_ROW, (ops.UNTIL, 0, 3, None, 0.0)], "row 1: until needs 2 operand"),
+        ([ATOM_ROW, ATOM_ROW], "2 formulae side by side"),
+        ([ATOM_ROW, (99, 0, 0, None, 0.0)], "row 1: there is no operator with number 99"),
+        ([ATOM_ROW, (-1, 0, 0, None, 0.0)], "no operator with number -1"),
+        ([ATOM_ROW, (ops.ALWAYS, 3, 1, None, 0.0)], r"interval \[3,1\]"),
+        ([ATOM_ROW, (ops.ALWAYS, 0, 10**16, None, 0.0)], "larger than"),
+        ([ATOM_ROW, (ops.ALWAYS, 0.5, 1, None, 0.0)], "whole numbers"),
+        ([ATOM_ROW, (ops.NOT, 0, 1, None, 0.0)], "not has no time bounds"),
+        ([(ops.TRUE, 0, 0, (("x", 1.0),), 0.0)], "true has no channel"),
+        ([(ops.GE, 0, 0, None, 0.5)], "a channel is a tuple"),
+        ([(ops.GE, 0, 0, (("x", -1.0),), 0.5)], "canonical"),
+        ([(ops.GE, 0, 0, (("x", float("nan")),), 0.5)], "canonical"),
+        ([(ops.GE, 0, 0, (("x", 1.0),), float("inf"))], "finite"),
+        ([(ops.GE, 0, 0, (("x", 1.0),), "1")], "finite"),
+        ([(ops.GE, 0, 0)], "row 0 must be"),
+        ([None], "row 0 must be"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_no_formula_are_refused(rows: list[Any], message: str) -> None:
+    with pytest.raises(FormulaError, match=message):
+        Formula.from_rows(rows)
+
+
+def test_expansions_use_only_primitive_operators() -> None:
+    for row in ops.TABLE:
+        used = [step[0] for step in row.expansion or () if not isinstance(step, str)]
+        assert all(ops.TABLE[op].expansion is None for op in used)
+
+
+def test_duals_are_mutual() -> None:
+    assert all(ops.NEGATED[dual] == op for op, dual in ops.NEGATED.items())

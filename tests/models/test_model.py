@@ -13,8 +13,8 @@ import pytest
 
 import rhovec as rv
 from rhovec.errors import FormulaError, MissingDependencyError, ParseError, RhovecError
-from rhovec.formula.bulk import compiled
 from rhovec.formula.programs import Programs
+from rhovec.formula.reader import compiled
 from rhovec.models import model as models
 from rhovec.models import store
 from rhovec.models.model import Finding, Model, RhovecWarning, load

@@ -336,7 +336,7 @@ class _Numbers:
         thresholds[self.atoms] = values[:a].round(DECIMALS).clip(-self.largest, self.largest) + 0.0
         code[self.left, 1] = values[a:b].round().clip(0, LAST)
         code[self.right, 2] = values[b:].round().clip(code[self.right, 1], LAST)
-        return Formula(code, thresholds, self.formula.channels)
+        return Formula.trusted(code, thresholds, self.formula.channels)
 
     def probes(self) -> tuple[list[Formula], np.ndarray]:
         """The formula with one number changed each, and the changes (P,)."""
@@ -436,7 +436,7 @@ def plain(phi: Formula) -> Formula:
     code[code[:, 0] == ops.LT, 0] = ops.LE
     code[:, 1] = code[:, 1].clip(0, LAST)
     code[code[:, 2] >= LAST, 2] = ops.UNBOUNDED
-    return Formula(code, phi.thresholds, phi.channels)
+    return Formula.trusted(code, phi.thresholds, phi.channels)
 
 
 def _structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:

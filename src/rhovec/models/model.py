@@ -23,12 +23,12 @@ import numpy as np
 
 from ..errors import FormulaError, MissingDependencyError, RhovecError
 from ..formula import operators as ops
-from ..formula.bulk import as_programs
 from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
-from ..formula.programs import FormulaLike, Programs, as_formulae
+from ..formula.programs import Programs
+from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
 from ..formula.schema import Schema
-from ..kernel import Formulae, Progress, StlKernel
+from ..kernel import Progress, StlKernel
 from ..signals import BaseMeasure
 from ..tokens.tree import COMPILED_FROM, depths, plain_or_compiled
 from . import store

@@ -93,7 +93,8 @@ def robustness(
     is_atom = ops.IS_ATOM[programs.code[:, 0]]
     levels = _levels(programs.thresholds[is_atom], signals, thresholds)
     n_signals, _, points = signals.shape
-    # With its number in the place of its threshold, an instruction tells which atom it reads.
+    # With its number in the place of its threshold, an instruction tells which atom it reads, also
+    # where an expansion has written an atom twice.
     numbered = dataclasses.replace(programs, thresholds=np.cumsum(is_atom) - 1.0)
     code = lower(numbered, points, trace=trace, strict=strict)
     channels = _channels(programs, signals[:, :, : code.reach], columns)
@@ -135,7 +136,7 @@ def smooth_error_bound(phi: Formula, temperature: float, points: int) -> float:
     slots: dict[int, tuple[float, float]] = {}  # errors (downwards, upwards) in units of T
     for row in code.table.tolist():
         op, to = row[OP], row[TO]
-        if op <= CONSTANT:
+        if op in (ATOM, CONSTANT):
             slots[to] = 0.0, 0.0
             continue
         window = min(row[WIDTH], row[INPUT])

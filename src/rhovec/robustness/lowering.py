@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from ..formula import operators as ops
+from ..formula.expand import expand_programs
 from ..formula.programs import Programs
 
 # Instructions.
@@ -54,8 +55,10 @@ def lower(programs: Programs, points: int, *, trace: bool, strict: bool) -> Inst
     """Instructions for traces of `points` points, for time 0 or (trace=True) for all times.
 
     Under strict, every formula's horizon must be below `points`; a trace of formula b then has
-    points - horizon rows.
+    points - horizon rows. Operators that no engine knows are expanded first; channels keep the
+    numbers that they have in `programs`.
     """
+    programs = expand_programs(programs)
     table, values, offsets, arena, reach = _lower(
         programs.code, programs.thresholds, programs.offsets, points, trace, strict
     )
@@ -222,6 +225,8 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
                 row[FROM] = place + held
             elif op == ops.IFF:
                 row[OP], row[FROM] = EQUIVALENT, place + held
+            elif op != ops.UNTIL:
+                raise ValueError("an engine has no rule for an operator; expand it first")
             else:
                 row[OP] = UNTIL_SCAN
                 row[LEFT] = place if begun == left else place + held

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import FormulaError
 from ..formula import operators as ops
 from ..formula.core import Formula
-from ..formula.fragment import REWRITTEN, in_fragment
+from ..formula.fragment import programs_in_fragment
 from ..formula.operators import Row
 from ..formula.programs import Programs
 from .tree import COMPILED_FROM, plain_or_compiled, variable_numbers
@@ -53,8 +53,7 @@ def prefix_lengths(programs: Programs) -> np.ndarray:
 
 def prefix_tokens(programs: Programs, length: int) -> tuple[np.ndarray, np.ndarray]:
     """(tokens (B, length) int16, PAD behind END; lengths (B,) int64, with BEGIN and END)."""
-    if np.isin(programs.code[:, 0], list(REWRITTEN)).any():
-        programs = Programs.pack(list(map(in_fragment, programs.unpack())))
+    programs = programs_in_fragment(programs)
     lengths = prefix_lengths(programs)
     b = int(lengths.argmax())
     if lengths[b] > length:

@@ -23,7 +23,8 @@ from ..errors import FormulaError
 from ..formula import Formula, parse
 from ..formula import operators as ops
 from ..formula.printer import number_text
-from ..formula.programs import FormulaLike, Programs, as_formulae
+from ..formula.programs import Programs
+from ..formula.reader import FormulaLike, as_formulae
 from .tree import COMPILED_FROM, first_fit, plain_or_compiled, variable_numbers
 
 SYMBOLS = (

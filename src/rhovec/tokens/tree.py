@@ -22,10 +22,10 @@ import numpy as np
 
 from ..errors import FormulaError
 from ..formula import operators as ops
-from ..formula.bulk import compiled
 from ..formula.core import Formula
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
+from ..formula.reader import compiled
 
 CLS, PADDING = 15, 16  # beside the numbers of the operators that models know
 OPERATORS = 17  # part of every model's shapes

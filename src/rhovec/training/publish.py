@@ -18,9 +18,9 @@ from ..corpus.families import find_families
 from ..evaluation.encoder import evaluate_encoder
 from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
-from ..formula.bulk import compiled
 from ..formula.core import Formula
 from ..formula.programs import Programs
+from ..formula.reader import compiled
 from ..kernel import StlKernel
 from ..models import store
 from ..models.encoder import Encoder
