@@ -4,8 +4,8 @@ python benchmarks/embedding.py                       2000 formulae, on this CPU
 python benchmarks/embedding.py --device cuda         the same on a GPU
 python benchmarks/embedding.py --formulae FILE.csv   your own formulae (column `formula`)
 
-Encoder and signatures are timed from the same texts, through the same reader, and from the same formulae
-parsed before; reading the texts is a row of its own. Loaded: medians in one process, after a first call.
+Encoder and signatures are timed from the same texts, through the same reader, and from the same parsed
+batch; reading the texts is a row of its own. Loaded: medians in one process, after a first call.
 Fresh: a new process, from `import rhovec` to the first vector and to all vectors. Signatures are the
 robustness vectors of the teacher's kernel on N traces, drawn before; their error and the model's are
 mean absolute differences from the kernel on 16,384 other traces over all pairs i != j. Needs torch for
@@ -28,8 +28,8 @@ import numpy as np
 from common import RESULTS, command, formulae, head, save, table, timed
 from rhovec import machine
 from rhovec.evaluation.metrics import mean_error
-from rhovec.formula.bulk import parse_programs
-from rhovec.formula.core import Formula
+from rhovec.formula.programs import Programs
+from rhovec.formula.reader import parse_programs
 from rhovec.models.model import DEFAULT, Model, load
 
 FORMULAE = 2000
@@ -67,14 +67,14 @@ def fresh(folder: Path, device: str | None, texts: list[str], repeats: int) -> d
     return {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "torch"}
 
 
-def both(work: Any, texts: list[str], parsed: list[Formula], repeats: int) -> dict[str, float]:
+def both(work: Any, texts: list[str], parsed: Programs, repeats: int) -> dict[str, float]:
     """Seconds from texts, and those from formulae parsed before, named parsed_s and so on."""
     found = timed(lambda: work(parsed), repeats)
     return timed(lambda: work(texts), repeats) | {f"parsed_{k}": v for k, v in found.items()}
 
 
 def embedding(
-    folder: Path, device: str | None, texts: list[str], parsed: list[Formula], repeats: int
+    folder: Path, device: str | None, texts: list[str], parsed: Programs, repeats: int
 ) -> tuple[dict[str, Any], Model]:
     model = load(folder, device)
     row: dict[str, Any] = {
@@ -91,7 +91,7 @@ def signatures(
     model: Model,
     truth: np.ndarray,
     texts: list[str],
-    parsed: list[Formula],
+    parsed: Programs,
     repeats: int,
     seed: int,
 ) -> list[dict[str, Any]]:
@@ -134,8 +134,8 @@ def report(facts: dict[str, Any]) -> str:
         "# From formulae to vectors", "", head(facts), "",
         f"{facts['formulae']}: {b} formulae, {facts['nodes']:.1f} nodes on average. Model: "
         f"{model['name']}, {model['fingerprint']}. Times in seconds, medians of {facts['repeats']}. "
-        "Both sides start from the same texts, read by the same reader, or from the same formulae "
-        f"parsed before. Reading the texts takes {spread(parse, '')} s by itself.", "",
+        "Both sides start from the same texts, read by the same reader, or from the same "
+        f"parsed batch. Reading the texts takes {spread(parse, '')} s by itself.", "",
         *table(
             (f"{b} formulae, loaded", "from texts", "parsed before", "CPU seconds", "one formula",
              "import to first vector", f"import to all {b}"),
@@ -170,13 +170,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
     given = parser.parse_args()
     texts, where = formulae(given.formulae, given.n)
-    # Formula objects are the one parsed form that both a kernel and a model take.
-    parsed = parse_programs(texts).unpack()
+    parsed = parse_programs(texts)
     packages = ["numpy", "numba", *(["torch"] if find_spec("torch") else [])]
     facts: dict[str, Any] = {
         "command": command(), "seed": given.seed,
         "machine": machine.facts(given.device, packages), "n": given.n, "repeats": given.repeats,
-        "formulae": where, "nodes": statistics.mean(phi.size for phi in parsed),
+        "formulae": where, "nodes": len(parsed.code) / len(parsed),
         "parse": timed(lambda: parse_programs(texts), given.repeats),
     }  # fmt: skip
     devices = [None, *(["cpu"] if find_spec("torch") and given.device == "cpu" else [])]

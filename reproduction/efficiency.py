@@ -2,7 +2,7 @@
 
 Jobs: `embed` returns a vector for each of B formulae (robustness on N traces, or the encoder's
 vector), `pairs` all B^2 similarities, embedding included. Both start from texts, which both sides read
-with the same reader. `embed parsed` and `pairs parsed` start from formulae that were parsed before,
+with the same reader. `embed parsed` and `pairs parsed` start from one parsed batch (`Programs`),
 and `parse` is the reader by itself. States: in `loaded` calls the traces are drawn or the model is
 loaded already; `full` includes that, and a first call on a few formulae that loads what calls need.
 
@@ -32,7 +32,7 @@ from typing import Any
 
 from rhovec.errors import RhovecError
 from rhovec.evaluation.sets import complete_seeds
-from rhovec.formula.bulk import parse_programs
+from rhovec.formula.reader import parse_programs
 from rhovec.kernel import Progress, StlKernel
 from rhovec.models.model import load
 from rhovec.signals import BaseMeasure
@@ -48,7 +48,7 @@ OUT_OF_MEMORY = 77  # a worker's exit status; one that the system kills has -9
 
 Size = tuple[int, int | None]  # B, and N or, for the encoder, None
 Cell = dict[tuple[str, str], dict[str, Any]]  # (job, state) -> seconds and memory
-Calls = dict[str, Callable[[Any], Any]]  # job -> a call on texts or formulae
+Calls = dict[str, Callable[[Any], Any]]  # job -> a call on texts or Programs
 
 
 def efficiency(
@@ -227,8 +227,7 @@ def _cells(order: dict[str, Any]) -> Iterator[Cell]:
             found[what, "full"] = measured([ready + seconds(call, texts[:b])])
         for what, call in calls.items():
             found[what, "loaded"] = repeated(call, texts[:b])
-        # Formula objects are the one parsed form that both a kernel and a model take.
-        parsed = parse_programs(texts[:b]).unpack()
+        parsed = parse_programs(texts[:b])
         for what, call in calls.items():
             found[f"{what} parsed", "loaded"] = repeated(call, parsed)
         if encoder:
