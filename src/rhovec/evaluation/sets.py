@@ -1,12 +1,12 @@
-"""What is evaluated on: sets of formulae, each with pairs that are equivalent by construction.
+"""Sets of formulae to evaluate on, each with pairs that are equivalent by construction.
 
-The headline set, held-out families of the corpus, or any file of formulae. An equivalent pair of a
-family is two of its members that are the seed or an exact rewrite of it; a formula of a file is paired
-with a rewrite of itself by the same rules. A set has a SHA-256: of the file, or of the canonical texts,
-one a line.
+A set is the headline set, held-out families of the corpus, or any file of formulae. An equivalent pair
+of a family is two of its members that are the seed or an exact rewrite of it; a formula of a file is
+paired with a rewrite of itself by the same rules. A set has a SHA-256: of the file, or of the canonical
+texts, one per line.
 
-The headline set is shipped, so that it stays the same whatever becomes of the corpus. As the paper's it
-has 500 formulae of each depth 1 ... 6 whose branches all end at that depth. It was made by
+The headline set is shipped, so that it stays the same when the corpus changes. Like the paper's, it has
+500 formulae of each depth 1 ... 6 whose branches all end at that depth. It was made by
 
     python -c "from rhovec.evaluation.sets import write_headline; write_headline()"
 """
@@ -50,15 +50,15 @@ HEADLINE_SHA256 = (
 )
 HEADLINE_FORMULAE = 3000
 SEEDS = Recipe(family_size=1, full_depth=True, shares=(1.0, 0.0, 0.0, 0.0))
-FAMILIES = 2000  # looked through at once for complete trees
-PAIR_MEMBERS = 4  # of a family, among which two different texts are all but certain
+FAMILIES = 2000  # searched for complete trees at a time
+PAIR_MEMBERS = 4  # of a family; two of them almost certainly have different texts
 MAX_NODES = Recipe().max_nodes  # of a rewritten formula
-MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, with 31 bits
+MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, in 31 bits
 ATTEMPTS = 8  # to rewrite a formula within the limits
 QUICK = 240  # formulae of a set that was made small
 IN_FAMILIES = 0.44  # of a mixture
-# Rewrites copy thresholds and never compute with them. One that has more than four decimals, or is
-# huge, takes part as a number beyond all others, from here on, and is put back afterwards.
+# Rewrites copy thresholds and never compute with them. A threshold with more than four decimals, or a
+# huge one, is replaced by a unique number from here on, and put back afterwards.
 _STAND_IN = 10**15
 
 
@@ -67,8 +67,8 @@ class FormulaSet:
     name: str
     sha256: str
     formulae: list[Formula]
-    groups: np.ndarray  # (B,) int64: the family of each formula; in a file each is its own
-    equivalent: list[Pair]  # robustness equal on every signal, texts different
+    groups: np.ndarray  # (B,) int64: family of each formula; in a file each has its own
+    equivalent: list[Pair]  # equal robustness on every trace, different texts
     unsimplified: np.ndarray  # (pairs,) bool: the simplifier leaves the two different
 
     @property
@@ -77,7 +77,7 @@ class FormulaSet:
 
 
 def headline(seed: int = 0) -> FormulaSet:
-    """The shipped set. seed: of the rewrites that its formulae are paired with."""
+    """The shipped set, each formula paired with a rewrite. seed: of the rewrites."""
     data = gzip.decompress(HEADLINE.read_bytes())
     found = hashlib.sha256(data).hexdigest()
     if found != HEADLINE_SHA256:
@@ -92,9 +92,9 @@ def write_headline(path: str | Path = HEADLINE) -> None:
 
 
 def complete_seeds(count: int, split: str = "test") -> list[Formula]:
-    """The first `count` of a fixed sequence of different seeds whose branches all end at one depth.
+    """The first `count` of a fixed sequence of distinct seeds whose branches all end at one depth.
 
-    Depths take turns, 1 ... 6, so that any first part of it has as many of each.
+    Depths 1 ... 6 take turns, so that every prefix has equally many of each.
     """
     waiting: list[list[Formula]] = [[] for _ in range(MAX_DEPTH)]
     seen: set[str] = set()
@@ -112,7 +112,7 @@ def complete_seeds(count: int, split: str = "test") -> list[Formula]:
 
 
 def is_complete(phi: Formula) -> bool:
-    """Whether all branches end at one depth."""
+    """Whether all branches of the formula end at the same depth."""
     below: list[int] = []  # depths of complete subtrees
     for op in phi.code[:, OP].tolist():
         if ops.ARITY[op] == 0:
@@ -128,9 +128,9 @@ def is_complete(phi: Formula) -> bool:
 def held_out(
     families: int = 188, channels: int = 3, seed: int = 0, *, size: int = 8, pairs: int = 1500
 ) -> FormulaSet:
-    """The first test families of a recipe, `size` members of each, which are never trained on.
+    """The first families of the test split, `size` members of each, which are never trained on.
 
-    pairs: families that give one equivalent pair each.
+    pairs: number of families that give one equivalent pair each.
     """
     if families < 1 or pairs < 1:
         raise RhovecError("families and pairs must be 1 or more")
@@ -192,7 +192,7 @@ def formulae_of(path: str | Path) -> tuple[list[Formula], str]:
 
 
 def _singles(name: str, sha256: str, formulae: list[Formula], seed: int) -> FormulaSet:
-    """Formulae that are no families, each with a rewrite of itself."""
+    """A set without families, each formula paired with a rewrite of itself."""
     rewritten = [(phi, equivalent_of(phi, seed, i)) for i, phi in enumerate(formulae)]
     pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
     groups = np.arange(len(formulae))
@@ -231,16 +231,16 @@ def digest(formulae: Iterable[Formula]) -> str:
 
 
 def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
-    """A rewrite of a formula with exactly its robustness, as in the corpus' families.
+    """A rewrite of a formula with exactly the same robustness, as in families of the corpus.
 
-    The same for the same seed and number. None where the limits of the corpus leave no room for one,
-    or where the formula has `true` or `false`, which no rule speaks of.
+    It depends only on the formula, the seed and the number. None if the limits of the corpus leave no
+    room for a rewrite, or if the formula has `true` or `false`, for which there is no rule.
     """
     operators, bounds = phi.code[:, OP], phi.code[:, LO : HI + 1]
     constants = ((operators == ops.TRUE) | (operators == ops.FALSE)).any()
     if phi.size > MAX_NODES or bounds.max() > MAX_BOUND or constants:
         return None
-    room = 4 * MAX_NODES + 16  # a rewrite may triple a formula before it is found too large
+    room = 4 * MAX_NODES + 16  # a rewrite may triple a formula before it is rejected
     a, b, old = (np.empty((room, COLUMNS), np.int64) for _ in range(3))
     odd: list[float] = []  # thresholds that have a stand-in
     n = 0
@@ -276,7 +276,7 @@ def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
 
 
 def _family_pairs(numbers: np.ndarray, channels: int, seed: int) -> Iterator[Pair]:
-    """Two different members of each family, of those that are the seed or equivalent to it."""
+    """Two different members of each family that are the seed or equivalent to it."""
     shares = (SHARES[SEED], SHARES[EQUIVALENT], 0.0, 0.0)
     recipe = Recipe(seed=seed, family_size=PAIR_MEMBERS, channels=channels, shares=shares)
     members = draw_families(recipe, numbers).programs.unpack()
