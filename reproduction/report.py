@@ -168,6 +168,7 @@ def efficiency_tables(part: Sequence[Line], number: Any) -> list[Table]:
         here = {(line.measure, line.field): line for line in part if line.where == where}
         rows = {line.measure: line.main for line in here.values()}
         kernels = [r for r in rows.values() if r.get("side") == "kernel" and r["state"] == "loaded"]
+        kernels.sort(key=lambda row: (row["B"], row["N"]))
         for what in dict.fromkeys(row["what"] for row in kernels):
             for kind, field, unit in (("", "value", "seconds"), ("memory, ", "memory_mb", "MB")):
                 body = []
