@@ -212,7 +212,7 @@ def compare(
     if n_signals is None and isinstance(measure, BaseMeasure):
         n_signals = DEFAULT_SIGNALS
     kernel = StlKernel(measure, n_signals, seed=seed)
-    pair = kernel._checked([phi, psi]).unpack()
+    pair = kernel._check([phi, psi]).unpack()
     n = measure.count(n_signals)
     seen = _observe(pair, kernel, _third(progress, 0))
     similarity = error = None

@@ -6,7 +6,7 @@ where rho_a is the vector of a's robustness on N signals of a measure. Robustnes
 signals' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
 exact to about 1e-6 for its signals. A few signals (to 256 MB) are held between calls, more are drawn
 block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
-signal (`_features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
+signal (`features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
 kernel on syntax has, too.
 """
 
@@ -35,7 +35,7 @@ HELD_BYTES = 256 << 20  # signals up to this size are kept between calls, more a
 ROWS = 4096  # formulae evaluated at once where their number is free
 FEATURES = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in a block of features
 PRODUCTS = 1 << 22  # products of single signals held at once for a standard error
-LARGEST = 1e75  # features whose fourth powers can still be added up
+MAX_FEATURE = 1e75  # fourth powers of features can still be added up
 DISTINCT = 1e-8  # squared distance from the other anchors, as a share of the largest norm
 
 
@@ -62,8 +62,12 @@ def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:
 
 
 @dataclass(frozen=True)
-class _SampledKernel(ABC):
-    """What kernels on signals share: inner products of features over a measure's signals."""
+class SampledKernel(ABC):
+    """Base of the kernels on signals: inner products of features over a measure's signals.
+
+    A kernel of your own is a subclass that says what it takes of a signal, `features`, and, where
+    that is more than one number, how many, `width`.
+    """
 
     measure: Measure = field(default_factory=BaseMeasure)
     n_signals: int | None = None
@@ -82,25 +86,28 @@ class _SampledKernel(ABC):
             _require_cuda(self.device)
 
     @abstractmethod
-    def _features(self, formulae: Programs, signals: Any) -> Any:
-        """What the kernel takes of each signal (n, V, P): (B, n), or T numbers each, (B, n, T)."""
+    def features(self, formulae: Programs, signals: Any) -> Any:
+        """Features of each formula on each of the signals (n, V, P): (B, n), or (B, n, T).
 
-    def _width(self) -> int:
-        """T: numbers a signal."""
+        signals are a NumPy array, or a tensor on the kernel's device; the features are of the same kind.
+        """
+
+    def width(self) -> int:
+        """T, the number of features per signal."""
         return 1
 
     def gram(
         self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
     ) -> np.ndarray:
         """Similarities (A, B) float64; without a second list (A, A), symmetric."""
-        rows, columns = self._checked(first), None if second is None else self._checked(second)
+        rows, columns = self._check(first), None if second is None else self._check(second)
         return _by_rows(self._gram, rows, columns, progress)
 
     def gram_errors(
         self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
     ) -> np.ndarray:
         """The standard errors of `gram`, (A, B) float64."""
-        rows, columns = self._checked(first), None if second is None else self._checked(second)
+        rows, columns = self._check(first), None if second is None else self._check(second)
         return _by_rows(self._errors, rows, columns, progress)
 
     def similarity(self, first: Formulae, second: Formulae) -> Any:
@@ -118,10 +125,10 @@ class _SampledKernel(ABC):
     def signatures(self, formulae: Formulae) -> np.ndarray:
         """Unit vectors whose inner products are k': (B, N) float32, of a single formula (N,).
 
-        Where a signal gives T numbers they have N * T columns.
+        A kernel with T features per signal has N * T columns.
         """
-        checked = self._checked(formulae)
-        columns = self.measure.count(self.n_signals) * self._width()
+        checked = self._check(formulae)
+        columns = self.measure.count(self.n_signals) * self.width()
         out = np.empty((len(checked), columns), np.float32)
         for start in range(0, len(checked), ROWS):
             place = out[start : start + ROWS]
@@ -155,7 +162,7 @@ class _SampledKernel(ABC):
 
         return torch.from_numpy(block).to(self.device)
 
-    def _checked(self, formulae: Formulae) -> Programs:
+    def _check(self, formulae: Formulae) -> Programs:
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
@@ -179,14 +186,14 @@ class _SampledKernel(ABC):
     def _stream(self, formulae: Programs, progress: Progress | None = None) -> Iterator[Any]:
         """Features (B, n, T) of one part of the signals after another, in their precision."""
         room = FEATURES[self.device.partition(":")[0]]
-        step = max(1, room // (len(formulae) * self._width()))
+        step = max(1, room // (len(formulae) * self.width()))
         total, done = self.measure.count(self.n_signals), 0
         for signals in self.signals():
             for start in range(0, len(signals), step):
                 part = signals[start : start + step]
-                f = self._features(formulae, part).reshape(len(formulae), len(part), -1)
-                if not float(abs(f).max()) < LARGEST:
-                    moderate = abs(_float64(_numpy(f))) < LARGEST
+                f = self.features(formulae, part).reshape(len(formulae), len(part), -1)
+                if not float(abs(f).max()) < MAX_FEATURE:
+                    moderate = abs(_float64(_numpy(f))) < MAX_FEATURE
                     b = int(moderate.all(axis=(1, 2)).argmin())
                     (phi,) = formulae.part(b, b + 1).unpack()
                     raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
@@ -274,7 +281,7 @@ class _SampledKernel(ABC):
         return slope, share, share
 
 
-class StlKernel(_SampledKernel):
+class StlKernel(SampledKernel):
     """The kernel of robustness at time 0.
 
     measure: mu0, or `Trajectories` of the user's own.
@@ -285,31 +292,31 @@ class StlKernel(_SampledKernel):
     device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
     """
 
-    def _features(self, formulae: Programs, signals: Any) -> Any:
+    def features(self, formulae: Programs, signals: Any) -> Any:
         return robustness(formulae, signals, variables=self.measure.variables)
 
 
-class BooleanKernel(_SampledKernel):
+class BooleanKernel(SampledKernel):
     """The kernel of satisfaction, +1 or -1, instead of robustness: k' is 1 - 2 P(they differ).
 
     The arguments are those of StlKernel.
     """
 
-    def _features(self, formulae: Programs, signals: Any) -> Any:
+    def features(self, formulae: Programs, signals: Any) -> Any:
         return 2 * _float64(satisfaction(formulae, signals, variables=self.measure.variables)) - 1
 
 
-class IntegratedKernel(_SampledKernel):
+class IntegratedKernel(SampledKernel):
     """The kernel of the whole robustness trace: inner products over signals and mean over time.
 
     The arguments are those of StlKernel.
     """
 
-    def _features(self, formulae: Programs, signals: Any) -> Any:
+    def features(self, formulae: Programs, signals: Any) -> Any:
         trace = robustness(formulae, signals, variables=self.measure.variables, trace=True)
         return trace / self.measure.points**0.5
 
-    def _width(self) -> int:
+    def width(self) -> int:
         return self.measure.points
 
 
@@ -410,7 +417,7 @@ def _log(values: Any) -> Any:
 
 
 class SubtreeKernel:
-    """Similarity of syntax alone: the cosine of the counts of every subtree.
+    """Similarity of syntax: the cosine of the counts of every subtree.
 
     Two subtrees are the same if all of their operators, bounds, channels and thresholds are.
     """

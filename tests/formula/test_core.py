@@ -16,6 +16,8 @@ from rhovec.errors import FormulaError
 from rhovec.formula import Formula, parse
 from rhovec.formula import operators as ops
 from rhovec.formula.core import canonical_channel, compose, natural_key
+from rhovec.formula.programs import Programs
+from rhovec.formula.shape import shapes
 from rhovec.formula.strategies import formulae
 
 DEEP = 100_000
@@ -244,3 +246,17 @@ def test_expansions_use_only_primitive_operators() -> None:
 
 def test_duals_are_mutual() -> None:
     assert all(ops.NEGATED[dual] == op for op, dual in ops.NEGATED.items())
+
+
+def test_one_formula_and_a_batch_have_the_same_shapes() -> None:
+    """Lists in plain Python and arrays in compiled code, also where a horizon passes 64 bits."""
+    batch = [
+        *rv.random_formulae(200, seed=8),
+        parse(f"always[0,{ops.MAX_BOUND}] " * 10_000 + "x > 0"),
+    ]
+    batch += [parse("next next x > 0 release[2,7] y < 1"), parse("x > 0 weak_until[3,inf] true")]
+    programs = Programs.pack(batch)
+    assert programs.depths().tolist() == [phi.depth for phi in batch]
+    assert programs.horizons().tolist() == [min(phi.horizon, 1 << 62) for phi in batch]
+    sizes = shapes(programs.code)[0]
+    assert sizes.tolist() == [size for phi in batch for size in phi.shape()[0].tolist()]

@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import FormulaError
 from . import operators as ops
 from .operators import Channel, Row
+from .shape import shape_of
 
 
 @lru_cache(maxsize=65536)
@@ -131,27 +132,7 @@ class Formula:
     def shape(self) -> tuple[np.ndarray, np.ndarray, int]:
         """(subtree sizes, subtree depths, horizon), computed once."""
         if self._shape is None:
-            # Lists of Python integers: quick to index, and sums of bounds may exceed 64 bits.
-            sizes: list[int] = []
-            depths: list[int] = []
-            horizons: list[int] = []
-            for i, (op, lo, hi, _) in enumerate(self.code.tolist()):
-                size, depth, horizon = 1, 0, 0
-                if ops.ARITY[op] > 0:
-                    right = i - 1
-                    size, depth, horizon = sizes[right] + 1, depths[right] + 1, horizons[right]
-                    if ops.ARITY[op] == 2:
-                        left = right - sizes[right]
-                        size += sizes[left]
-                        depth = max(depth, depths[left] + 1)
-                        horizon = max(horizon, horizons[left])
-                    if op == ops.NEXT:
-                        horizon += 1
-                    elif ops.is_timed(op):
-                        horizon += lo if hi == ops.UNBOUNDED else hi
-                sizes.append(size)
-                depths.append(depth)
-                horizons.append(horizon)
+            sizes, depths, horizons = shape_of(self.code.tolist())
             shape = (np.array(sizes, np.int64), np.array(depths, np.int64), horizons[-1])
             object.__setattr__(self, "_shape", shape)
         assert self._shape is not None

@@ -26,7 +26,7 @@ Channel = tuple[tuple[str, float], ...]
 Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
 
 # One step of an expansion, in postfix order: an operand, "a" or "b" (a unary operator's is "a"), or an
-# operator with its bounds, of which "lo" and "hi" are those of the operator that is expanded.
+# operator with its bounds, where "lo" and "hi" stand for the bounds of the expanded operator.
 Step = str | tuple[int, int | str, int | str]
 
 

@@ -2,7 +2,7 @@
 
 Expressions and formulae share the loop, because an opening parenthesis may start either. Operators
 are written out in postfix order the moment they are complete, which is the form a Formula has, so
-nesting is limited by memory alone. Two shortcuts carry most texts: a plain atom (`x_0 >= 0.3`) is
+nesting is limited only by memory. Two shortcuts carry most texts: a plain atom (`x_0 >= 0.3`) is
 one match written straight to its row, and so is a window of whole steps. All other numbers stay
 exact decimals until they become float64, so that 0.3 s is three steps of 0.1 s.
 
@@ -96,7 +96,7 @@ _Operator = tuple[int, int, int, int, int]
 
 
 class _Comparison:
-    """On the operand stack: expressions with the comparisons between them, or one expression alone.
+    """On the operand stack: expressions with the comparisons between them, or a single expression.
 
     A formula, which is already written out, stands there as the position of its first character.
     """
@@ -118,7 +118,7 @@ def _position(operand: _Operand) -> int:
 
 @lru_cache(maxsize=4096)
 def _plain_channel(name: str) -> Channel | None:
-    """The channel of a variable alone, one object for all its uses; None for a reserved word."""
+    """Channel of a single variable, one object for all its uses; None for a reserved word."""
     return None if name in RESERVED else ((name, 1.0),)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from .core import Formula
 from .operators import Channel
+from .shape import shapes
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,16 @@ class Programs:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def depths(self) -> np.ndarray:
+        """(B,) int64: `Formula.depth` of each."""
+        depths: np.ndarray = shapes(self.code)[1][self.offsets[1:] - 1]
+        return depths
+
+    def horizons(self) -> np.ndarray:
+        """(B,) int64: `Formula.horizon` of each, or MAX_HORIZON where it is larger."""
+        horizons: np.ndarray = shapes(self.code)[2][self.offsets[1:] - 1]
+        return horizons
 
     def part(self, first: int, last: int) -> Programs:
         """Formulae first ... last - 1."""

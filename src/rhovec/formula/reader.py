@@ -9,9 +9,7 @@ is ten to fifty times as fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -20,6 +18,7 @@ from . import operators as ops
 from .core import Formula
 from .parser import parse
 from .programs import Programs
+from .shape import compiled
 
 FormulaLike = Formula | str
 Formulae = FormulaLike | Iterable[FormulaLike] | Programs
@@ -92,15 +91,6 @@ def read_core(texts: Sequence[str]) -> Programs:
     code, thresholds, sizes, numbers = compiled(_read)(data, ends, _BINDING)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return Programs(code, thresholds, offsets, tuple(((f"x_{i}", 1.0),) for i in numbers.tolist()))
-
-
-@cache
-def compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled on first use, so that nothing is compiled that is not needed."""
-    from numba import njit
-
-    out: Callable[..., Any] = njit(cache=True, nogil=True)(plain)
-    return out
 
 
 def _word(text: str) -> int:

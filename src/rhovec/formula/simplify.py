@@ -224,7 +224,8 @@ class _Builder:
         return self.intern(_Node(op, operands=tuple(sorted(members, key=self.order))))
 
     def _drop_implied_atoms(self, op: int, members: set[int]) -> set[int]:
-        """Of atoms on one channel in one direction, and keeps the hardest and or the easiest."""
+        """Drop atoms that another on the same channel and in the same direction makes needless: `and`
+        keeps the hardest one, `or` the easiest."""
         best: dict[tuple[Channel, bool], int] = {}
         rest = set()
         for m in members:
@@ -258,7 +259,7 @@ class _Builder:
         return self.intern(_Node(op, lo, hi, operands=(operand,)))
 
     def iff(self, a: int, b: int) -> int:
-        """Of `a <-> b` and its equal `not a <-> not b`, operands sorted, the first in order."""
+        """The canonical one of `a <-> b` and its equal `not a <-> not b`, with sorted operands."""
         pairs = ((a, b), (self.negate(a), self.negate(b)))
         ordered = (tuple(sorted(pair, key=self.order)) for pair in pairs)
         first = min(ordered, key=lambda pair: [self.order(o) for o in pair])

@@ -30,7 +30,6 @@ from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
 from ..formula.schema import Schema
 from ..kernel import Progress, StlKernel
 from ..signals import BaseMeasure
-from ..tokens.tree import COMPILED_FROM, depths, plain_or_compiled
 from . import store
 from .config import EncoderConfig
 from .generate import Generator
@@ -411,6 +410,5 @@ def _measures(programs: Programs, depth: bool) -> dict[str, np.ndarray]:
     out = {kind: np.maximum.reduceat(value, starts) for kind, value in values.items()}
     out["nodes"] = np.diff(programs.offsets)
     if depth:
-        large = len(programs.code) >= COMPILED_FROM
-        out["depth"] = plain_or_compiled(depths, large)(programs.code, programs.offsets)
+        out["depth"] = programs.depths()
     return out

@@ -77,10 +77,10 @@ def _evaluate(
     used = list(dict.fromkeys(name for channel in programs.channels for name, _ in channel))
     given = as_signals(signals, variables, used)
     if end == "strict":
-        horizons = [phi.horizon for phi in programs.unpack()]
-        horizon, shortest = max(horizons), min(given.lengths or [given.values.shape[2]])
+        horizons = programs.horizons()
+        at_fault = int(horizons.argmax())
+        horizon, shortest = horizons[at_fault], min(given.lengths or [given.values.shape[2]])
         if horizon >= shortest:
-            at_fault = horizons.index(horizon)
             raise HorizonError(
                 f"formula {at_fault} looks {horizon} steps ahead, but a trace has only {shortest} "
                 'points; give longer traces, or end="hold"'

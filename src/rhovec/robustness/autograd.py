@@ -55,7 +55,7 @@ from .lowering import (
     lower,
 )
 
-BLOCK = 2**24  # formulae run together while their traces have at most so many numbers
+BLOCK = 2**24  # numbers in the traces of formulae that run together
 
 # What stands for a formula's values: tensors (times, formulae, signals), one or several.
 Trace = tuple[Tensor, ...]
@@ -192,8 +192,7 @@ def _channels(programs: Programs, signals: Tensor, columns: dict[str, int]) -> T
 
 
 def _same_shape(code: Instructions, most: int) -> Iterator[list[int]]:
-    """Formulae whose instructions differ in channels and thresholds alone, in lists of at most
-    `most`."""
+    """Lists of at most `most` formulae whose instructions differ only in channels and thresholds."""
     shape = code.table.copy()
     op = shape[:, OP]
     shape[np.isin(op, (ATOM, MINIMUM_ATOM, MAXIMUM_ATOM)), FROM] = 0

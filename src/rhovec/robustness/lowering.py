@@ -1,11 +1,11 @@
 """Postfix programs -> instructions for the engines: what to compute, over which times, and where.
 
-Going down from the root, each node learns the range of times that its parent needs, so that time 0
-alone touches only a prefix of the trace; negations are pushed into the operators below them (exact:
-min and max are dual). Results live in an arena of rows, a row being one time for as many signals as
-an engine takes at once; a stack discipline places them, the operand that needs more room first (as
-Sethi and Ullman order registers), so that the arena of a formula grows with the logarithm of its
-size. An atom that is joined to something by min or max is read where it is used.
+Going down from the root, each node learns the range of times that its parent needs, so that an
+evaluation at time 0 touches only a prefix of the trace; negations are pushed into the operators below
+them (exact: min and max are dual). Results live in an arena of rows, a row being one time for all the
+signals that an engine takes at once; a stack discipline places them, the operand that needs more room
+first (as Sethi and Ullman order registers), so that the arena of a formula grows with the logarithm of
+its size. An atom that is joined to something by min or max is read where it is used.
 
 Held traces: beyond the last sample nothing changes, so a window is clipped at the last index. Under
 end="strict" each node has its own last index, the length minus its horizon, and only unbounded

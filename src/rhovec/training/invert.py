@@ -41,6 +41,7 @@ from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
 from ..formula.core import Formula
 from ..formula.programs import Programs
+from ..formula.shape import plain_or_compiled
 from ..models import store
 from ..models.config import EncoderConfig
 from ..models.decoder import Decoder
@@ -50,7 +51,7 @@ from ..models.model import DEFAULT
 from ..robustness import lowering
 from ..signals import BaseMeasure
 from ..tokens import prefix, text
-from ..tokens.tree import first_fit, plain_or_compiled
+from ..tokens.tree import first_fit
 from .device import Recorded, to_device
 from .distill import BANDS, begin_with, directions, embed
 from .optimisers import make_optimisers, schedule

@@ -20,12 +20,10 @@ from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
 from ..formula.core import Formula
 from ..formula.programs import Programs
-from ..formula.reader import compiled
 from ..kernel import StlKernel
 from ..models import store
 from ..models.encoder import Encoder
 from ..signals import BaseMeasure
-from ..tokens.tree import depths
 from .distill import Config, draw, embed, recipes
 from .records import environment, write_json
 
@@ -96,7 +94,7 @@ def training_range(config: Config, errors: dict[str, float]) -> dict[str, dict[s
     values = {
         "threshold": np.maximum.reduceat(np.abs(programs.thresholds), starts),
         "left bound": np.maximum.reduceat(programs.code[:, 1], starts),
-        "depth": compiled(depths)(programs.code, programs.offsets),
+        "depth": programs.depths(),
     }
     known = {kind: round(float(np.quantile(v, 0.999)), 1) for kind, v in values.items()}
     known |= {"right bound": config.points - 1, "nodes": config.nodes}
