@@ -89,5 +89,5 @@ def test_what_cannot_be_judged() -> None:
         reconstruction(FORMULAE[:1], FORMULAE[:2], MEASURE)
     with pytest.raises(RhovecError, match="0 for 0"):
         reconstruction([], [], MEASURE)
-    with pytest.raises(RhovecError, match="1000 signals"):
+    with pytest.raises(RhovecError, match="1000 traces"):
         reconstruction(FORMULAE, FORMULAE, MEASURE, n_signals=100)
