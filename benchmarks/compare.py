@@ -9,7 +9,6 @@ Values are compared at time 0 and, where the library gives it, along the whole t
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 
 import rhovec as rv
-from peers import PINS, ROOT, ask, closed_until, item, machine, program, random_walks
+from common import save
+from peers import PINS, ask, closed_until, item, machine, program, random_walks
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula, compose
 
@@ -347,10 +347,7 @@ def main() -> int:
                 if peer in situation.claims:
                     verdict = judge(situation.claims[peer], cases.get(number, []))
                     rows.append({"situation": situation.name, "peer": peer, **verdict, **common})
-    text = report(rows, given.formulae)
-    (ROOT / "results" / "robustness-compare.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (ROOT / "results" / "robustness-compare.md").write_text(text)
-    print(text)
+    save("robustness-compare", rows, report(rows, given.formulae))
     wrong = [row for row in rows if not row["holds"]]
     print(f"{len(rows) - len(wrong)} of {len(rows)} claims hold", file=sys.stderr)
     return 1 if wrong else 0

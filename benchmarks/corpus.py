@@ -11,14 +11,12 @@ occur twice and test formulae whose text is also in the training split.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +24,11 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as parquet
 
-from peers import machine
+from common import command, head, save
+from rhovec import machine
 from rhovec.corpus import Recipe, draw_families
 from rhovec.corpus.families import find_families
 
-RESULTS = Path(__file__).parents[1] / "results"
 BATCH, BATCHES = 2048, 200
 
 
@@ -80,13 +78,10 @@ def repetition(folder: Path) -> dict[str, float]:
 
 
 def report(facts: dict[str, Any]) -> str:
-    stream, build, texts, host = (facts[k] for k in ("stream", "build", "texts", "machine"))
+    stream, build, texts = (facts[k] for k in ("stream", "build", "texts"))
     return f"""# The corpus
 
-Command: `{facts["command"]}`, seed {facts["seed"]}. \
-Machine: {host["cpu"]}, {host["cores"]} cores, load {host["load"]} before the start; \
-Python {host["python"]}, \
-{", ".join(f"{k} {v}" for k, v in host["versions"].items())}.
+{head(facts)}
 
 | what | value | n |
 |---|---|---|
@@ -108,21 +103,16 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    host = machine()
-    host["versions"] = {name: version(name) for name in ("numpy", "numba", "pyarrow")}
     facts: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/corpus.py", *sys.argv[1:]]), "seed": given.seed,
-        "machine": host, "stream": stream_speed(given.seed),
+        "command": command(), "seed": given.seed,
+        "machine": machine.facts(packages=["numpy", "numba", "pyarrow"]),
+        "stream": stream_speed(given.seed),
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "corpus"
         facts["build"] = build_cost(folder, given.families, given.seed, given.workers)
         facts["texts"] = repetition(folder)
-    text = report(facts)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "corpus-speed.json").write_text(json.dumps(facts, indent=1) + "\n")
-    (RESULTS / "corpus-speed.md").write_text(text)
-    print(text)
+    save("corpus-speed", facts, report(facts))
 
 
 if __name__ == "__main__":

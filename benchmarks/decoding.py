@@ -14,7 +14,6 @@ Needs numpy and numba; torch for --device.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -26,15 +25,14 @@ from typing import Any
 import numpy as np
 
 import rhovec as rv
-from embedding import test_formulae
-from kernel import machine, read_formulae
+from common import RESULTS, command, formulae, head, save
+from rhovec import machine
 from rhovec.corpus.families import Recipe, draw_families, find_families
-from rhovec.evaluation.reconstruction import reconstruction
+from rhovec.evaluation.reconstruction import constant_sign, reconstruction, spread
 from rhovec.formula import Formula
 from rhovec.models.inverse import BUDGET, Found, choose
 from rhovec.models.model import Model, load
 
-RESULTS = Path(__file__).parents[1] / "results"
 CORPUS = Recipe(seed=20, family_size=1, shares=(1.0, 0.0, 0.0, 0.0))
 SCANNED = 1 << 14  # vectors of the corpus compared at once
 NEAREST = 16  # of the corpus, from which tuning starts
@@ -137,27 +135,10 @@ def hostile(model: Model, vectors: np.ndarray, seed: int) -> dict[str, Any]:
     return out
 
 
-def spread(row: dict[str, Any]) -> str:
-    """A median, its interval and the quartiles."""
-    return (
-        f"{row['value']:.4f} ({row['low']:.4f} to {row['high']:.4f}) "
-        f"[{row['lower_quartile']:.3f}, {row['upper_quartile']:.3f}]"
-    )
-
-
-def constant_sign(rows: dict[str, dict[str, Any]]) -> str:
-    row = rows["cosine of a constant sign"]
-    return (
-        f"A formula of constant sign reaches a median cosine of {row['value']:.4f} "
-        f"[{row['lower_quartile']:.3f}, {row['upper_quartile']:.3f}]."
-    )
-
-
 def report(facts: dict[str, Any]) -> str:
-    host = ", ".join(f"{k} {v}" for k, v in facts["machine"].items())
     lines = [
         "# From vectors to formulae", "",
-        f"Command: `{facts['command']}`; seed {facts['seed']}. Machine: {host}.", "",
+        head(facts), "",
         f"{facts['formulae']}: {facts['n']} requests, none left out. Model {facts['model']}. Cosine, "
         f"correlation and distance of robustness vectors on {facts['signals']} fresh signals: medians "
         "with 95 % intervals, quartiles in brackets. Similarity is the model's own, of answer and "
@@ -201,20 +182,14 @@ def main() -> None:
         write_corpus(Path(given.task[1]), given.n, load(given.model, given.device))
         return
     facts: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/decoding.py", *sys.argv[1:]]), "seed": given.seed,
-        "machine": machine(given.device or "cpu"), "signals": given.signals, "ways": {},
+        "command": command(), "seed": given.seed, "machine": machine.facts(given.device),
+        "signals": given.signals, "ways": {},
     }  # fmt: skip
-    if given.formulae:
-        texts = read_formulae(given.formulae, given.n)
-        digest = hashlib.sha256(given.formulae.read_bytes()).hexdigest()
-        facts["formulae"] = f"The first of {given.formulae.name} (SHA-256 {digest})"
-    else:
-        texts = test_formulae(given.n, seed=0)
-        facts["formulae"] = "Held-out families and seeds of the corpus, over x_0 ... x_2"
-    formulae = [rv.parse(text) for text in texts]
+    texts, facts["formulae"] = formulae(given.formulae, given.n)
+    requests = [rv.parse(text) for text in texts]
     model = load(given.model, given.device)
-    vectors = model.embed(formulae, warn=False)
-    facts |= {"n": len(formulae), "model": model.fingerprint}
+    vectors = model.embed(requests, warn=False)
+    facts |= {"n": len(requests), "model": model.fingerprint}
     answers: dict[str, tuple[list[Found], float]] = {}
     if "decoder" in model.config:
         with tempfile.TemporaryDirectory() as folder:
@@ -232,7 +207,7 @@ def main() -> None:
     measure = model.kernel().measure
     for name, (found, seconds) in answers.items():
         rows = reconstruction(
-            formulae, [one.formula for one in found], measure, given.signals, given.seed
+            requests, [one.formula for one in found], measure, given.signals, given.seed
         )
         similarity = float(np.median([one.similarity for one in found]))
         facts["ways"][name] = {"rows": rows, "seconds": seconds, "similarity": similarity}
@@ -243,11 +218,7 @@ def main() -> None:
                             for name in ("verified", "retrieval")))  # fmt: skip
         facts["nearer"] = float((gap > 1e-5).mean())
         facts["as_near"] = float((np.abs(gap) <= 1e-5).mean())
-    given.output.mkdir(parents=True, exist_ok=True)
-    target = given.output / "decoding"
-    target.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
-    target.with_suffix(".md").write_text(report(facts))
-    print(report(facts))
+    save("decoding", facts, report(facts), given.output)
 
 
 if __name__ == "__main__":

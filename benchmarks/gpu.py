@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import platform
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -23,10 +21,11 @@ import numpy as np
 import torch
 
 import rhovec as rv
+from common import command, save, table
+from rhovec import machine
 from rhovec.formula.programs import Programs
 from rhovec.robustness import cpu, gpu, lowering
 
-RESULTS = Path(__file__).parents[1] / "results"
 COLUMNS = {f"x_{i}": i for i in range(3)}
 
 
@@ -157,30 +156,30 @@ def main() -> None:
         rows.append({"case": "same work, CPU engine", "B": 200, "N": 1024, "P": 128,
                      "seconds": on_cpu, "gpu_seconds": on_gpu, "cores": cpu._cores()})  # fmt: skip
     record = {
-        "command": "python " + " ".join(sys.argv),
-        "machine": {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__,
-                    "cuda": torch.version.cuda, "python": platform.python_version()},
+        "command": command(), "machine": machine.facts("cuda"),
         "seed": 0, "formulae_sha256": file_hash, "rows": rows,
     }  # fmt: skip
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "robustness-gpu.json").write_text(json.dumps(record, indent=1) + "\n")
-    lines = ["| case | B | N | P | seconds | T node·points/s asked | T rows/s done | GiB beyond |",
-             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for r in rows:
-        if "nodes" in r:
-            done = r["done_tera_rows_per_s"]
-            lines.append(
-                f"| {r['case']}{' (trace)' if r['trace'] else ''} | {r['B']} | {r['N']} | {r['P']} "
-                f"| {r['seconds']:.4g} | {r['asked_tera_node_points_per_s']:.2f} "
-                f"| {'' if done is None else f'{done:.2f}'} "
-                f"| {r['memory_beyond_output_and_signals_GiB']:.2f} |"
-            )
-    (RESULTS / "robustness-gpu.md").write_text(
-        f"`{record['command']}` on {record['machine']['gpu']}, torch {torch.__version__}\n\n"
-        + "\n".join(lines)
-        + "\n"
+    heads = (
+        "case",
+        "B",
+        "N",
+        "P",
+        "seconds",
+        "T node·points/s asked",
+        "T rows/s done",
+        "GiB beyond",
     )
-    print("\n".join(lines))
+    body = [
+        [
+            r["case"] + " (trace)" * r["trace"], str(r["B"]), str(r["N"]), str(r["P"]),
+            f"{r['seconds']:.4g}", f"{r['asked_tera_node_points_per_s']:.2f}",
+            "" if r["done_tera_rows_per_s"] is None else f"{r['done_tera_rows_per_s']:.2f}",
+            f"{r['memory_beyond_output_and_signals_GiB']:.2f}",
+        ]
+        for r in rows if "nodes" in r
+    ]  # fmt: skip
+    about = f"`{record['command']}` on {machine.describe('cuda')}"
+    save("robustness-gpu", record, "\n".join([about, "", *table(heads, body), ""]))
 
 
 if __name__ == "__main__":

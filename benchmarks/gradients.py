@@ -10,7 +10,6 @@ compared with central differences of the definition in float64: the slow oracle,
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,7 +19,8 @@ from typing import Any
 import numpy as np
 
 import rhovec as rv
-from peers import ROOT, ask, item, machine, program
+from common import save
+from peers import ask, item, machine, program
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
 from rhovec.robustness.reference import robustness_trace
@@ -243,11 +243,7 @@ def main() -> None:
             for peer, to in asked:
                 rows += measure(Path(folder), seed, peer, points, to)
     rows = [{**row, **common} for row in with_ratios(rows, ("to", "kind", "formula", "points"))]
-    results = ROOT / "results"
-    (results / "gradients-cpu.json").write_text(json.dumps(rows, indent=1) + "\n")
-    text = report(rows)
-    (results / "gradients-cpu.md").write_text(text)
-    print(text)
+    save("gradients-cpu", rows, report(rows))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import numpy as np
 
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
+from rhovec.machine import facts
 
 ROOT = Path(__file__).resolve().parent.parent
 # torch stands before stlcgpp, whose own requirement would take the newest build with CUDA.
@@ -133,18 +133,7 @@ def random_walks(n: int, points: int, seed: int) -> np.ndarray:
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on besides the code."""
-    model = platform.processor()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [s.partition(":")[2].strip() for s in info.read_text().splitlines() if "name" in s]
-        model = next(iter(names), model)
-    versions = {name: version(name) for name in ("numpy", "numba")}
-    versions |= dict(pin.split("==") for pins in PINS.values() for pin in pins[:-1])
-    return {
-        "cpu": model,
-        "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 1),
-        "python": platform.python_version(),
-        "versions": versions,
-    }
+    """What a figure depends on besides the code, with the versions of all libraries."""
+    pins = dict(pin.split("==") for pins in PINS.values() for pin in pins[:-1])
+    versions = {name: version(name) for name in ("numpy", "numba")} | pins
+    return facts(packages=()) | {"versions": versions}

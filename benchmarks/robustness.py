@@ -10,7 +10,6 @@ points.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import rhovec as rv
-from peers import PINS, ROOT, Program, ask, closed_until, item, machine, program, random_walks
+from common import RESULTS, save
+from peers import PINS, Program, ask, closed_until, item, machine, program, random_walks
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
 from rhovec.formula.sample import random_formulae
@@ -381,12 +381,8 @@ def main() -> None:
         for part in parts:
             common = {"command": command, "seed": given.seed, "machine": machine()}
             rows += [{**row, **common} for row in part(Path(folder), given.seed)]
-    results = ROOT / "results"
-    (results / "robustness-cpu.json").write_text(json.dumps(rows, indent=1) + "\n")
-    text = report(rows)
-    (results / "robustness-cpu.md").write_text(text)
-    draw(rows, results / "robustness-cpu.png")
-    print(text)
+    draw(rows, RESULTS / "robustness-cpu.png")
+    save("robustness-cpu", rows, report(rows))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from peers import machine
+from common import RESULTS, command, head, save
+from rhovec import machine
 from rhovec.corpus import Recipe, stream
 from rhovec.formula import Formula, parse
 from rhovec.kernel import StlKernel
@@ -37,7 +38,6 @@ from rhovec.search import Index, Signatures
 from rhovec.search.rows import Rows
 from rhovec.signals import BaseMeasure
 
-RESULTS = Path(__file__).parents[1] / "results"
 K = 10
 TIES = (1e-6, 1e-4)  # of inner products
 JUDGE_SIGNALS, JUDGED = 10_000, 1000  # the exact kernel ranks this many, the nearest by vectors
@@ -277,11 +277,10 @@ def run(part: str, given: argparse.Namespace, folder: str, engine: str = "") -> 
 
 
 def report(facts: dict[str, Any]) -> str:
-    host = ", ".join(f"{k} {v}" for k, v in facts["machine"].items())
     ours, judged = facts["rhovec"], facts["judged"]
     lines = [
         f"# Search over {facts['rows']:,} formulae", "",
-        f"Command: `{facts['command']}`; seed {facts['seed']}. Machine: {host}.", "",
+        head(facts), "",
         f"Formulae of the corpus' training split, {facts['queries']} queries of its test split, one "
         f"at a time; {facts['vectors']}. Recall@{K} "
         "against exact search over the vectors in 32-bit floats, while all engines store 16 bits; many "
@@ -347,14 +346,12 @@ def main() -> None:
         print(json.dumps(found))
         return
     facts: dict[str, Any] = {
-        "command": " ".join(["python benchmarks/search.py", *sys.argv[1:]]), "seed": given.seed,
+        "command": command(), "seed": given.seed,
         "rows": given.rows, "queries": given.queries, "vectors": "vectors of the shipped model, "
         f"{load().fingerprint}, 1024 dimensions" if given.neural else
         f"signatures of {given.signals} signals (as many dimensions)",
-        "judged": given.judged, "k": K, "machine": machine(), "peers": {},
+        "judged": given.judged, "k": K, "machine": machine.facts(), "peers": {},
     }  # fmt: skip
-    del facts["machine"]["versions"]  # of libraries for another comparison
-    facts["machine"] |= {name: version(name) for name in ("numpy", "numba")}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ours = run("build", given, name)
@@ -380,13 +377,9 @@ def main() -> None:
         ours["reranked"]["kernel_recall"] = recall(
             ours["reranked"].pop("ids"), places, values, TIES[0]
         )
-    given.output.mkdir(parents=True, exist_ok=True)
-    text = report(facts)
     name = "search-neural" if given.neural else "search"
     name += "" if given.rows == 1_000_000 else f"-{given.rows}"
-    (given.output / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
-    (given.output / f"{name}.md").write_text(text)
-    print(text)
+    save(name, facts, report(facts), given.output)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import tempfile
 import time
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from common import command, save, table
+from rhovec import machine
 from rhovec.models.encoder import Encoder
 from rhovec.training.distill import encoder_config, rows_needed, train, with_overrides
-
-RESULTS = Path(__file__).parents[1] / "results"
 
 
 def busy(events: Any) -> float:
@@ -41,7 +40,9 @@ def busy(events: Any) -> float:
     return total / 1e6
 
 
-def run(name: str, device: str, steps: int, table: Path | None, **overrides: Any) -> dict[str, Any]:
+def run(
+    name: str, device: str, steps: int, profiled: Path | None, **overrides: Any
+) -> dict[str, Any]:
     third = steps // 3
     config = with_overrides(
         "default", steps=3 * third, every=third, validate=10**9, device=device,
@@ -67,9 +68,9 @@ def run(name: str, device: str, steps: int, table: Path | None, **overrides: Any
     with tempfile.TemporaryDirectory() as folder:
         train(config, folder, report)
     watched = marks[2][0] - marks[1][0]
-    if table is not None:
+    if profiled is not None:
         key = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-        table.write_text(
+        profiled.write_text(
             watch.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=90)
         )
     plain = (marks[1][1] - marks[0][1]) / third
@@ -94,29 +95,26 @@ def main() -> None:
     rows = []
     for corpus, channels in (("families", 3), ("mixture", 8)):
         if options.only in (None, corpus):
-            table = options.tables / f"profile-{corpus}.txt" if options.tables else None
+            profiled = options.tables / f"profile-{corpus}.txt" if options.tables else None
             found = run(
-                f"{corpus}, {channels} channels", options.device, options.steps, table,
+                f"{corpus}, {channels} channels", options.device, options.steps, profiled,
                 corpus=corpus, channels=channels, batch=options.batch,
             )  # fmt: skip
             rows.append(found)
             print(json.dumps(found), flush=True)
-    machine = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor()
-    command = f"python benchmarks/training.py --device {options.device} --steps {options.steps}"
-    record = {"command": command, "machine": machine, "torch": torch.__version__, "rows": rows}
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "training-speed.json").write_text(json.dumps(record, indent=1) + "\n")
-    lines = [
-        "# Training speed", "", f"`{command}`, {machine}, torch {torch.__version__}.", "",
-        "| corpus | parameters | ms a step | formulae a second | GPU idle |", "|---|---|---|---|---|",
+    record = {"command": command(), "machine": machine.facts(options.device), "rows": rows}
+    heads = ("corpus", "parameters", "ms per step", "formulae per second", "GPU idle")
+    body = [
+        [
+            r["name"], f"{r['parameters'] / 1e6:.1f} M", f"{r['ms_per_step']:.1f}",
+            f"{r['formulae_per_second']:,.0f}",
+            "" if r["idle_share"] is None else f"{100 * r['idle_share']:.1f} %",
+        ]
+        for r in rows
     ]  # fmt: skip
-    for r in rows:
-        idle = "" if r["idle_share"] is None else f"{100 * r['idle_share']:.1f} %"
-        lines.append(
-            f"| {r['name']} | {r['parameters'] / 1e6:.1f} M | {r['ms_per_step']:.1f} | "
-            f"{r['formulae_per_second']:,.0f} | {idle} |"
-        )
-    (RESULTS / "training-speed.md").write_text("\n".join(lines) + "\n")
+    about = f"`{record['command']}`, {machine.describe(options.device)}."
+    text = "\n".join(["# Training speed", "", about, "", *table(heads, body), ""])
+    save("training-speed", record, text)
 
 
 if __name__ == "__main__":

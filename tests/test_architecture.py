@@ -25,7 +25,7 @@ LAYERS = (
     ("kernel", "tokens"),
     ("library", "robustness", "signals"),
     ("formula",),
-    ("errors", "files", "pages"),
+    ("errors", "files", "machine", "pages"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

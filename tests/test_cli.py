@@ -342,7 +342,7 @@ def test_bench_times_every_job() -> None:
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     words = [row["job"].split()[0] for row in rows]
-    assert words == ["parse", "robustness", "robustness", "exact", "embed", "decode,", "decode,"]
+    assert words == ["parse", *["robustness"] * 2, *["exact"] * 2, "embed", *["decode,"] * 2]
     assert all(0 < r["fastest"] <= r["seconds"] <= r["slowest"] for r in rows)
     table = runner.invoke(app, ["bench", "--count", "2", "--signals", "20"])
     assert all(word in table.stdout for word in ("parse", "kernel", "greedy", "verified"))

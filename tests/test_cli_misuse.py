@@ -42,7 +42,7 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "decode": (["good.npy"], {"--model": "model", "--samples": "1"}),
     "compare": (TWO, {"--signals": "20"}),
     "search": (["library", "x_0 > 1"], {}),
-    "evaluate": (["fidelity"], {"--model": "model", "--formulae": "good.stl", "--out": "new"}),
+    "evaluate": (["fidelity"], {"--model": "model", "--formulae": "good.stl"}),
     "bench": ([], {"--model": "model", "--count": "2", "--signals": "20"}),
     "demo": ([], {}),
     "corpus build": (["new"], {"--families": "2"}),

@@ -81,7 +81,8 @@ def test_the_sdist_builds_the_same_wheel(built: tuple[Path, Path], tmp_path: Pat
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.iterdir()
-    assert {p.name for p in source.iterdir()} >= {"src", "tests", "docs", "README.md", "Makefile"}
+    there = {p.name for p in source.iterdir()}
+    assert there >= {"src", "tests", "docs", "reproduction", "README.md", "Makefile"}
     again, _ = build(source, tmp_path / "dist")
     assert contents(again) == contents(wheel)
 

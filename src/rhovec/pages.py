@@ -1,8 +1,8 @@
-"""Pages that are one HTML file: the frame, the style and the tables of the demo and the evaluation.
+"""Pages that are a single HTML file: frame, style and tables.
 
-A page loads nothing from anywhere, suits light and dark, and wide and narrow screens: on a narrow one a
-row of a table becomes a block whose numbers carry their column's name. COLOURS mark data; all of them
-have a contrast of 3 and more on white and on the dark page alike.
+A page loads nothing from elsewhere, and suits light and dark, wide and narrow screens: on a narrow one a
+row of a table becomes a block in which each number carries the name of its column. COLOURS mark data;
+each has a contrast of at least 3 on the light and on the dark page.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ tbody th { font-weight: 400; }
 code { font: 0.8125rem/1.5 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 summary { cursor: pointer; padding: 0.35rem 0; }
 .soft { color: var(--soft); }
-.good, .confirmed { color: var(--good); } .not-confirmed, .not-measured { color: var(--bad); }
-.worse, .reversed { color: var(--worse); }
+.good { color: var(--good); } .worse { color: var(--worse); }
 .figures { display: flex; flex-wrap: wrap; gap: 1.5rem 2rem; margin: 1rem 0; }
 figure { margin: 0; flex: 1 1 20rem; max-width: 28rem; }
 figcaption { color: var(--soft); font-size: 0.8125rem; line-height: 1.45; }
@@ -67,7 +66,7 @@ svg text { fill: currentColor; font-family: system-ui, sans-serif !important; }
 
 
 class Cell(NamedTuple):
-    """A cell of a table: markup, its class, and what a pointer that rests on it is told."""
+    """Cell of a table: markup, its class, and its tooltip."""
 
     markup: str
     kind: str = ""
@@ -87,7 +86,7 @@ def document(title: str, body: Iterable[str], style: str = "", script: str = "")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """A table; the first cell of a row names it. Heads of columns of numbers stand as they do."""
+    """A table; the first cell of a row names the row, and heads are aligned like their columns."""
     rows = list(rows)
     kinds = [cell.kind for cell in rows[0]] if rows else [""] * len(heads)
     out = ["<table><thead><tr>"]

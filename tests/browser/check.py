@@ -1,7 +1,7 @@
 """Open a page in Chromium, narrow and wide, light and dark, and say what is wrong with it.
 
-    rhovec demo --out demo.html; rhovec evaluate --quick
-    python tests/browser/check.py demo.html results/quick/index.html [--pictures FOLDER]
+    rhovec demo --out demo.html; python -m reproduction page
+    python tests/browser/check.py demo.html reproduction/results/index.html [--pictures FOLDER]
 
 Needs playwright (pip install playwright) and a Chromium, which is found on the PATH or named by
 CHROMIUM; it is no part of `make test`. A page fails on console errors, requests to anywhere,

@@ -52,7 +52,7 @@ def test_values_are_those_of_the_definitions() -> None:
 def test_the_baseline_is_what_a_constant_sign_reaches() -> None:
     signals = np.concatenate(list(MEASURE.blocks(1000, 5)))
     both = [
-        module._compare(FORMULAE, [rv.parse(text)] * 40, signals, MEASURE.variables)["cosine"]
+        module._measures(FORMULAE, [rv.parse(text)] * 40, signals, MEASURE.variables)["cosine"]
         for text in ("x_0 >= -100000", "x_0 <= -100000")
     ]
     found = rows_of(list(FORMULAE))["cosine of a constant sign"]
@@ -89,5 +89,5 @@ def test_what_cannot_be_judged() -> None:
         reconstruction(FORMULAE[:1], FORMULAE[:2], MEASURE)
     with pytest.raises(RhovecError, match="0 for 0"):
         reconstruction([], [], MEASURE)
-    with pytest.raises(RhovecError, match="1000 signals"):
+    with pytest.raises(RhovecError, match="1000 traces"):
         reconstruction(FORMULAE, FORMULAE, MEASURE, n_signals=100)

@@ -24,7 +24,9 @@ from rhovec.evaluation.sets import (
     headline,
     held_out,
     is_complete,
+    mixture,
     read_formulae,
+    thin,
 )
 from rhovec.formula import Formula, simplify
 from rhovec.formula.strategies import formulae
@@ -183,3 +185,23 @@ def test_thresholds_of_any_size_survive() -> None:
         assert set(phi.thresholds.tolist()) <= set(psi.thresholds.tolist())
         assert_equivalent([(phi, psi)])
     assert equivalent_of(rv.parse("always x_0 >= 1e308"), seed=0) is not None
+
+
+def test_a_thin_set_keeps_families_whole() -> None:
+    whole = held_out(20, size=4, pairs=30)
+    part = thin(whole, 24)
+    assert len(part.formulae) == 24 and len(set(part.groups.tolist())) == 6
+    assert part.name.endswith("(24 of 80)") and part.sha256 != whole.sha256
+    assert len(part.equivalent) == len(part.unsimplified) == 24
+    assert max(whole.equivalent.index(pair) for pair in part.equivalent) > 24
+    assert thin(whole, 80) is whole
+
+
+def test_a_mixture_has_families_and_seeds_of_the_test_split() -> None:
+    found = mixture(50, seed=3)
+    assert len(found) == 50
+    families, single = Recipe(seed=3), Recipe(3, 1, shares=(1.0, 0.0, 0.0, 0.0))
+    for recipe, part in ((families, found[:22]), (single, found[22:])):
+        numbers = find_families(recipe, 0, 50, "test")
+        drawn = draw_families(recipe, numbers).programs.unpack()
+        assert drawn[: len(part)] == part

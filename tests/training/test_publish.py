@@ -99,7 +99,7 @@ def test_decoders_that_no_model_can_hold(extra: list[str], tmp_path: Path) -> No
     command = ["train", "decoder", "--out", str(tmp_path / "x"), "--evaluate", *extra]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2
-    assert "anchors and text are measured by benchmarks/decoders.py" in result.output
+    assert "measured by `python -m reproduction decoders`" in result.output
     assert not (tmp_path / "x").exists()
 
 

@@ -1,8 +1,8 @@
 """`rhovec bench`: how fast this machine does what rhovec is for.
 
-The same work everywhere: random formulae and mu0 signals of 100 points, drawn from a seed. Each job
-runs once to warm up, then three times; the median counts. Comparisons with other libraries, and the
-paper's own sizes, are in benchmarks/ and `rhovec evaluate efficiency`.
+The work is the same everywhere: random formulae, parsed before, and traces of the model's measure, both
+drawn from a seed. Each job runs once to warm up, then three times; the median counts. Benchmarks against
+other libraries are in benchmarks/, and the paper's own sizes in reproduction/, of a checkout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .embed import Device, ModelPath
 from .shared import JsonLines, progress_bar
 
 REPEATS = 3
-DECODED = 10  # vectors at most that are decoded
+DECODED = 10  # most vectors that are decoded
 
 
 class Job(NamedTuple):
@@ -29,14 +29,14 @@ class Job(NamedTuple):
 
 
 def bench(
-    count: Annotated[int, typer.Option(min=2, help="How many formulae.")] = 500,
-    signals: Annotated[int, typer.Option(min=2, help="How many signals.")] = 1000,
+    count: Annotated[int, typer.Option(min=2, help="Number of formulae.")] = 500,
+    signals: Annotated[int, typer.Option(min=2, help="Number of traces.")] = 1000,
     model: ModelPath = None,
     device: Device = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of formulae and signals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of formulae and traces.")] = 0,
     as_json: JsonLines = False,
 ) -> None:
-    """Time parsing, robustness, kernel, embedding and decoding on this machine.
+    """Time parsing, robustness, kernel, signatures, embedding and decoding on this machine.
 
     rhovec bench
 
@@ -62,7 +62,8 @@ def bench(
 def jobs(
     count: int, n_signals: int, path: str | None, device: str | None, seed: int
 ) -> Iterator[Job]:
-    from ..formula.programs import Programs
+    import numpy as np
+
     from ..formula.reader import parse_programs
     from ..formula.sample import random_formulae
     from ..models import store
@@ -71,22 +72,22 @@ def jobs(
 
     model = load(path, device)
     kernel = model.kernel(n_signals, seed)
-    formulae = random_formulae(count, seed)
-    texts = [str(phi) for phi in formulae]
-    programs = Programs.pack(formulae)
-    drawn = next(iter(kernel.measure.blocks(n_signals, seed)))
-    on = f"{n_signals} signals"
+    texts = [str(phi) for phi in random_formulae(count, seed)]
+    programs = parse_programs(texts)
+    drawn = np.concatenate(list(kernel.measure.blocks(n_signals, seed)))
+    on = f"{n_signals} traces"
 
     def value(trace: bool) -> object:
-        return robustness(formulae, drawn, variables=kernel.measure.variables, trace=trace)
+        return robustness(programs, drawn, variables=kernel.measure.variables, trace=trace)
 
     yield Job("parse", count, lambda: parse_programs(texts))
     yield Job(f"robustness at time 0, {on}", count, lambda: value(False))
     yield Job(f"robustness along the trace, {on}", count, lambda: value(True))
-    yield Job(f"exact kernel of all pairs, {on}", count, lambda: kernel.gram(formulae))
+    yield Job(f"exact kernel of all pairs, {on}", count, lambda: kernel.gram(programs))
+    yield Job(f"exact signatures, {on}", count, lambda: kernel.signatures(programs))
     yield Job("embed", count, lambda: model.embed(programs, warn=False))
     if model.folder is not None and store.read_decoder(model.folder):
-        few = model.embed(formulae[:DECODED], warn=False)
+        few = model.embed(programs.part(0, min(count, DECODED)), warn=False)
         for name, samples, refine in (("greedy", 0, False), ("verified", 16, True)):
             yield Job(
                 f"decode, {name}", len(few),

@@ -1,18 +1,15 @@
-"""`rhovec evaluate`: the paper's claims measured, as a table, as rows, figures and a page."""
+"""`rhovec evaluate`: how well a model, or vectors of any origin, reproduce the exact kernel.
+
+The claims of the paper, with verdicts and records, are measured by `python -m reproduction` in a
+checkout of the sources.
+"""
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
-import platform
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,236 +17,193 @@ import typer
 
 from ..errors import RhovecError
 from .embed import Device, ModelPath
-from .shared import progress_bar
+from .shared import JsonLines, progress_bar, read_vectors
 
 if TYPE_CHECKING:
-    from ..evaluation.claims import Report
     from ..evaluation.sets import FormulaSet
+    from ..kernel import StlKernel
+    from ..models.model import Model
 
-SIGNALS, QUICK_SIGNALS = 16_384, 2048  # of the kernel that vectors are held against
-SIGNALS_SEED = 1234  # of those signals, which is no seed of any training
-OUT, QUICK_OUT = Path("results"), Path("results/quick")
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--formulae",
+        "-F",
+        metavar="FILE",
+        help="Measure on these formulae instead of the built-in sets: one per line, or the column "
+        "`formula` of a .csv. May be repeated.",
+        show_default=False,
+    ),
+]
+KernelPoints = Annotated[
+    int | None,
+    typer.Option(
+        help="Points of the kernel's traces (default: as the model was trained for).",
+        show_default=False,
+    ),
+]
+DrawSeed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
+
+MEASURES = ("fidelity", "agreement", "outside", "reconstruction")
+QUICK_SIGNALS = 2048  # traces of the kernel
+FAMILIES, QUICK_FAMILIES = 512, 64  # for `outside`
+DECODED, QUICK_DECODED = 200, 24  # formulae per set for `reconstruction`
 
 
 def evaluate(
-    claims: Annotated[
+    measures: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CLAIM",
-            help="fidelity, agreement, efficiency, probing, reconstruction, library or outside "
-            "(default: all of them).",
+            metavar="MEASURE",
+            help="fidelity (all pairs of a set), agreement (pairs of one sort), outside (beyond the "
+            "training range), reconstruction (of the decoder); default: fidelity and agreement.",
             show_default=False,
         ),
     ] = None,
     model: ModelPath = None,
-    points: Annotated[
-        int | None,
-        typer.Option(
-            help="Points of the kernel's signals (default: those that the model was trained for).",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all that is drawn.")] = 0,
-    files: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--formulae",
-            "-F",
-            metavar="FILE",
-            help="Measure on these formulae instead of the shipped sets: one a line, or the column "
-            "`formula` of a .csv. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: two minutes.")] = False,
-    device: Device = None,
-    add: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Add the rows of an evaluation.json from elsewhere, as recorded; without claims "
-            "nothing else is measured. May be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Annotated[
+    vectors: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            "-o",
-            help="Folder of the record (default: results; with --quick results/quick).",
+            help="Measure the fidelity of these vectors instead of a model's: an .npy file of unit "
+            "rows, one per formula of the -F file.",
             show_default=False,
         ),
     ] = None,
+    files: Files = None,
+    points: KernelPoints = None,
+    seed: DrawSeed = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes, for a first impression.")
+    ] = False,
+    device: Device = None,
+    as_json: JsonLines = False,
 ) -> None:
-    """Measure the paper's claims; print a table, and write rows, figures and a page.
+    """Measure how well vectors reproduce the exact kernel, with 95 % intervals.
 
-    OUT/evaluation.json keeps what was measured before, unless it is measured again. Trainings that
-    benchmarks/comparison.py recorded in OUT/comparison are shown beside it.
+    The kernel is computed on traces that no training used. Built-in sets: 3000 formulae of depth 1
+    to 6, and families of the corpus that are never trained on.
 
-    Examples: rhovec evaluate --quick; rhovec evaluate fidelity agreement -F formulae.csv;
-    rhovec evaluate --device cuda; rhovec evaluate --add run/evaluation.json.
+    rhovec evaluate --quick
+
+    rhovec evaluate -F requirements.txt --model my-model
+
+    rhovec evaluate -F formulae.txt --vectors vectors.npy --json
     """
-    from ..evaluation.claims import MEASURED, run
-    from ..evaluation.report import ROWS, merge, read_rows, write, write_rows
+    from ..evaluation.encoder import SIGNALS, SIGNALS_SEED
     from ..models.model import load
     from ..signals import BaseMeasure
 
-    unknown = [claim for claim in claims or () if claim not in MEASURED]
-    if unknown:
-        raise RhovecError(f"there is no claim {unknown[0]!r}; claims are {', '.join(MEASURED)}")
-    folder = out or (QUICK_OUT if quick else OUT)
-    rows = merge(
-        [row for row in read_rows(folder / ROWS) if "comparison" not in row],
-        compared(folder / "comparison"),
-    )
-    for path in add or ():
-        if not path.exists():
-            raise RhovecError(f"{path}: there is no such file")
-        rows = merge(rows, [row | {"recorded": True} for row in read_rows(path)])
-    new: list[dict[str, Any]] = []
-    if claims or not add:
-        loaded = load(model, device)
-        kernel = loaded.kernel(QUICK_SIGNALS if quick else SIGNALS, SIGNALS_SEED)
-        if points is not None:
-            measure = loaded.config["teacher"]["measure"] | {"points": points}
-            kernel = replace(kernel, measure=BaseMeasure(**measure))
-        facts = {
-            "command": command(claims, model, points, seed, files, quick, device),
-            "machine": machine(device),
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M"),
-        }
-
-        def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-            return merge(rows, [row | facts for row in found])
-
-        with progress_bar("reading formulae"):
-            sets = sets_of(files or (), loaded.encoder.channels, seed)
-        write_rows(folder, rows)  # if that cannot be done, better now than after measuring
-        with reporting() as progress:
-            new = run(
-                claims or MEASURED, loaded, sets, kernel, quick, seed, progress,
-                lambda found: write_rows(folder, merged(found)),
-            )  # fmt: skip
-        rows = merged(new)
-    log = folder / "encoder" / "log.jsonl"
-    curve = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    paths = write(folder, rows, curve)
-    show(new)
-    print(f"written: {', '.join(map(str, paths))}")
-    if not find_spec("matplotlib"):
-        print('no figures: they need matplotlib, pip install "rhovec[plots]"', file=sys.stderr)
+    chosen = list(dict.fromkeys(measures or (["fidelity"] if vectors else MEASURES[:2])))
+    for name in chosen:
+        if name not in MEASURES:
+            raise RhovecError(f"there is no measure {name!r}; measures are {', '.join(MEASURES)}")
+    if vectors and (chosen != ["fidelity"] or len(files or ()) != 1):
+        raise RhovecError("--vectors goes with one -F file and with fidelity; others need a model")
+    given = None if vectors is None else read_vectors(vectors)
+    loaded = load(model, device)
+    kernel = loaded.kernel(QUICK_SIGNALS if quick else SIGNALS, SIGNALS_SEED)
+    if points is not None:
+        measure = loaded.config["teacher"]["measure"] | {"points": points}
+        kernel = replace(kernel, measure=BaseMeasure(**measure))
+    rows: list[dict[str, Any]] = []
+    with progress_bar("measuring") as progress:
+        sets = sets_of(files or (), loaded.encoder.channels, seed, quick and given is None)
+        if given is not None and len(given) != len(sets[0].formulae):
+            raise RhovecError(
+                f"{vectors}: {len(given)} vectors for {len(sets[0].formulae)} formulae; give a row each"
+            )
+        for i, formulae in enumerate(sets):
+            rows += measured(chosen, formulae, loaded, kernel, seed, quick, given)
+            progress((i + 1) / len(sets))
+        if "outside" in chosen:
+            rows += beyond(loaded, kernel, seed, quick)
+    if as_json:
+        for row in rows:
+            print(json.dumps(row))
+    else:
+        show(rows)
 
 
-def compared(folder: Path) -> list[dict[str, Any]]:
-    """What benchmarks/comparison.py recorded: the rows of its table, and those of whole runs that
-    have a place among the claims (the paper's recipe, other poolings, 1000 points)."""
-    from ..evaluation.report import ROWS, read_rows
-
-    rows = [row for path in sorted(folder.glob(f"*/{ROWS}")) for row in read_rows(path)]
-    return [row for row in rows if row["claim"] == "comparison" or row.get("shown")]
-
-
-def sets_of(files: Sequence[Path], channels: int, seed: int) -> list[FormulaSet]:
-    """The files' formulae, or the shipped sets: the headline one, and held-out families."""
-    from ..evaluation.sets import headline, held_out, read_formulae
+def sets_of(
+    files: Sequence[Path], channels: int, seed: int, quick: bool = False
+) -> list[FormulaSet]:
+    """The files' formulae, or the built-in sets: the headline set, and held-out families."""
+    from ..evaluation.sets import headline, held_out, read_formulae, thin
 
     if files:
-        return [read_formulae(path, seed) for path in files]
-    wide = [held_out(channels=channels, seed=seed)] if channels > 3 else []
-    return [headline(), held_out(channels=min(3, channels), seed=seed), *wide]
+        sets = [read_formulae(path, seed) for path in files]
+    else:
+        wide = [held_out(channels=channels, seed=seed)] if channels > 3 else []
+        sets = [headline(), held_out(channels=min(3, channels), seed=seed), *wide]
+    return [thin(one) for one in sets] if quick else sets
+
+
+def measured(
+    chosen: Sequence[str],
+    formulae: FormulaSet,
+    model: Model,
+    kernel: StlKernel,
+    seed: int,
+    quick: bool,
+    vectors: Any = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows of the chosen measures on one set. vectors: (B, D), in place of the model's."""
+    from ..evaluation.agreement import agreement, matrices
+    from ..evaluation.encoder import as_rows
+    from ..evaluation.fidelity import fidelity
+    from ..evaluation.reconstruction import reconstruction
+    from ..evaluation.sets import thin
+
+    def embed(wanted: Any) -> Any:
+        return model.embed(wanted, warn=False) if vectors is None else vectors
+
+    if {"fidelity", "agreement"} & set(chosen):
+        both = matrices(kernel, embed, formulae.formulae)
+    if "fidelity" in chosen:
+        yield from as_rows("fidelity", formulae, fidelity(*both, formulae.groups, seed))
+    if "agreement" in chosen:
+        entries = agreement(kernel, embed, formulae, *both, seed)
+        yield from as_rows("agreement", formulae, entries)
+    if "reconstruction" in chosen:
+        part = thin(formulae, QUICK_DECODED if quick else DECODED)
+        answers = [group[0] for group in model.decode(embed(part.formulae), k=1)]
+        for row in reconstruction(part.formulae, answers, kernel.measure, seed=kernel.seed + 1):
+            yield row | {"set": part.name, "sha256": part.sha256}
+
+
+def beyond(model: Model, kernel: StlKernel, seed: int, quick: bool) -> list[dict[str, Any]]:
+    """Rows of `outside`, which draws its own formulae."""
+    from ..evaluation.outside import outside
+
+    return outside(
+        lambda formulae: model.embed(formulae, warn=False), kernel, model.encoder.channels,
+        QUICK_FAMILIES if quick else FAMILIES, seed,
+    )  # fmt: skip
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """The rows as a table, one a claim and set."""
+    """The rows as tables, one per measure and set."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from ..evaluation.claims import CLAIMS, judge
-    from ..evaluation.report import cell, interval_text, lines, paper_text, plain
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.1e}" if 0 < abs(value) < 1e-4 else f"{value:.4f}"
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    found = lines(rows)
-    for claim, where in dict.fromkeys((line.claim, line.where) for line in found):
-        title = CLAIMS[claim].title + (f", {where}" if where else "")
-        table = Table("measure", title=title, title_justify="left")
-        for name in ("paper", "ours", "n", "interval"):
-            table.add_column(name, justify="right")
-        table.add_column("verdict")
-        for line in found:
-            if (line.claim, line.where) == (claim, where):
-                column = next(iter(line.cells))
-                ends = interval_text(line.main, line.field)
-                texts = (
-                    line.name,
-                    paper_text(line),
-                    cell(line, column),
-                    plain(line.n),
-                    ends,
-                )
-                table.add_row(*map(Text, texts), judge(line.main, line.field))
+    titles = {
+        "agreement": "agreement, mean absolute error",
+        "outside": "outside, mean absolute error",
+    }
+    for claim, where in dict.fromkeys((row["claim"], row.get("set", "")) for row in rows):
+        title = titles.get(claim, claim) + (f": {where}" if where else "")
+        table = Table("", title=title, title_justify="left", box=None)
+        for head in ("value", "95 % interval", "n"):
+            table.add_column(head, justify="right")
+        for row in rows:
+            if (row["claim"], row.get("set", "")) == (claim, where):
+                known = row.get("low") is not None
+                ends = f"{number(row['low'])} to {number(row['high'])}" if known else ""
+                table.add_row(Text(row["measure"]), number(row["value"]), ends, f"{row['n']:,}")
         console.print(table)
-
-
-@contextmanager
-def reporting() -> Iterator[Report]:
-    """On a terminal a bar that says what is being measured, otherwise a line for each part."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    terminal = sys.stderr.isatty()
-    columns = (BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, disable=not terminal
-    ) as bars:
-        task = bars.add_task("", total=1.0)
-
-        def report(text: str, share: float) -> None:
-            bars.update(task, completed=share, description=text)
-            if not terminal:
-                print(f"{share:4.0%} {text}", file=sys.stderr, flush=True)
-
-        yield report
-
-
-def command(
-    claims: Sequence[str] | None,
-    model: str | None,
-    points: int | None,
-    seed: int,
-    files: Sequence[Path] | None,
-    quick: bool,
-    device: str | None,
-) -> str:
-    """What was asked for, as one would type it; of files and folders the names alone."""
-    words = ["rhovec", "evaluate", *(claims or ())]
-    words += ["--quick"] if quick else []
-    name = model and Path(model).name
-    for option, value in (
-        ("--model", name), ("--points", points), ("--device", device), ("--seed", seed)
-    ):  # fmt: skip
-        words += [option, str(value)] if value else []
-    for path in files or ():
-        words += ["-F", path.name]
-    return shlex.join(words)
-
-
-def machine(device: str | None) -> str:
-    """Where a run takes place, in words."""
-    processor = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    parts = [f"{next(iter(names), processor)}, {os.cpu_count()} cores"]
-    packages = ["numpy"]
-    if device is not None:
-        import torch
-
-        packages.append("torch")
-        if device.startswith("cuda"):
-            parts.append(torch.cuda.get_device_name(device))
-    parts.append(f"Python {platform.python_version()}")
-    return ", ".join(parts + [f"{name} {version(name)}" for name in packages])
+        console.print()

@@ -104,7 +104,7 @@ def decoder(
     if evaluate and (config.vectors == "anchors" or config.tokens == "text"):
         raise RhovecError(
             "--evaluate writes a model, which reads an encoder's vectors and writes prefix tokens; "
-            "anchors and text are measured by benchmarks/decoders.py"
+            "anchors and text are measured by `python -m reproduction decoders`"
         )
     result = invert.train(config, out, report(config.steps))
     if evaluate:

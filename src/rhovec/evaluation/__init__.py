@@ -1,1 +1,1 @@
-"""How good the vectors are: the paper's measures, and those that users care about."""
+"""How well vectors reproduce the kernel, and decoded formulae the meaning, with 95 % intervals."""

@@ -1,23 +1,24 @@
-"""Semantic agreement: the error on pairs of one sort, as in the paper's table, and on a few sorts more.
+"""Semantic agreement: the error on pairs of one sort, for the sorts of the paper's table and a few more.
 
-Every sort of pair gives one column of that table: mean kernel value, mean inner product, mean absolute
-error (MAE), and the two relative distances, mean(1 - s) / max(1 - s) within the column.
+Each sort gives one column of that table: mean kernel value, mean inner product, mean absolute error
+(MAE), and the two relative distances, mean(1 - s) / max(1 - s) within the column.
 
-    equivalent           by construction; again only those that the simplifier leaves different
+    equivalent           by construction; a second row has only those that the simplifier leaves
+                         different
     random               two formulae of different families
-    lexically similar    each formula with the one at smallest edit distance on the paper's tokens
+    lexically similar    each formula and the one at the smallest edit distance on the paper's tokens
                          among those that mean something else (K < 0.7)
     same family          two variants of one seed that mean something else (K < 0.7)
     operands swapped     a formula and itself with the operands of one commutative operator swapped
     always-eventually    a formula with `always` directly over `eventually`, or the other way round,
-                         and itself with the two words exchanged; windows stay where they are,
-                         for G[a,b] F[c,d] and F[c,d] G[a,b] hardly differ to the kernel
+                         and itself with the two words exchanged; windows stay in place, because
+                         G[a,b] F[c,d] and F[c,d] G[a,b] hardly differ to the kernel
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,24 +26,19 @@ from ..errors import FormulaError, RhovecError
 from ..formula import Formula
 from ..formula import operators as ops
 from ..kernel import Teacher
-from ..pages import GREY
 from ..tokens.text import encode
 from .bootstrap import mean_interval
 from .edits import edit_distances
-from .figures import Row, Sketch, legend, points_by_sort
 from .sets import FormulaSet, Pair
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Embed = Callable[[list[Formula]], np.ndarray]  # B formulae -> unit rows (B, D)
 
 SORTS = ("equivalent", "random", "lexically similar")  # columns of the paper's table
 DISTINCT = 0.7  # formulae with a smaller K mean something else
-PARTNERS = 10  # random ones of each formula
-TOLD_APART = 0.95  # K of formulae that the kernel itself tells apart
-ROUNDING = 1e-5  # 1 - s of equal float32 vectors is less
-CHUNK = 128  # pairs whose kernel is computed at once, as the diagonal of a block
+PARTNERS = 10  # random partners of each formula
+TOLD_APART = 0.95  # the kernel tells formulae with a smaller K apart
+ROUNDING = 1e-5  # more than 1 - s of equal float32 vectors
+CHUNK = 128  # pairs whose kernel is computed at a time, as the diagonal of a block
 
 
 def agreement(
@@ -53,16 +49,16 @@ def agreement(
     similarity: np.ndarray,
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """The columns by name, each as `compare` gives it.
+    """Columns by sort, each as `pair_column` returns it.
 
-    kernel, similarity: (B, B) of the set's formulae. Sorts that the set cannot have are left out;
-    one of which it happens to have no pair has n = 0.
+    kernel, similarity: (B, B) of the set's formulae. Sorts that do not apply to the set are left out;
+    a sort without any pair has n = 0.
     """
     groups = formulae.groups
 
     def within(pairs: tuple[np.ndarray, np.ndarray]) -> dict[str, Any]:
         i, j = pairs
-        return compare(kernel[i, j], similarity[i, j], groups[i], groups[j], seed)
+        return pair_column(kernel[i, j], similarity[i, j], groups[i], groups[j], seed)
 
     def among(pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
         return pair_kernel(teacher, pairs), pair_similarity(embed, pairs)
@@ -70,8 +66,8 @@ def agreement(
     k, s = among(formulae.equivalent)
     numbers, left = np.arange(len(k)), formulae.unsimplified
     out = {
-        "equivalent": compare(k, s, numbers, numbers, seed),
-        "equivalent, simplifier leaves different": compare(
+        "equivalent": pair_column(k, s, numbers, numbers, seed),
+        "equivalent, simplifier leaves different": pair_column(
             k[left], s[left], numbers[left], numbers[left], seed
         ),
         "random": within(random_pairs(groups, seed)),
@@ -80,24 +76,24 @@ def agreement(
     if formulae.has_families:
         out["same family"] = within(family_pairs(groups, kernel))
     swapped, where = swapped_operands(formulae.formulae, seed)
-    out["operands swapped"] = compare(*among(swapped), groups[where], groups[where], seed)
+    out["operands swapped"] = pair_column(*among(swapped), groups[where], groups[where], seed)
     exchanged, where = exchanged_operators(formulae.formulae)
     k, s = among(exchanged)
-    out["always-eventually"] = compare(k, s, groups[where], groups[where], seed)
+    out["always-eventually"] = pair_column(k, s, groups[where], groups[where], seed)
     apart = k < TOLD_APART
-    told = np.abs(s - k)[apart] < np.abs(1 - s)[apart]  # nearer to the truth than to "the same"
+    told = np.abs(s - k)[apart] < np.abs(1 - s)[apart]  # closer to the truth than to "the same"
     out["always-eventually"] |= {
         "n_apart": int(apart.sum()), "told_apart": float(told.mean()) if apart.any() else None
     }  # fmt: skip
     return out
 
 
-def compare(
+def pair_column(
     kernel: np.ndarray, similarity: np.ndarray, first: np.ndarray, second: np.ndarray, seed: int
 ) -> dict[str, Any]:
-    """A column of the table from n pairs: K, S and the groups of the two formulae, (n,) each.
+    """Column of the table for n pairs, from K, S and the groups of the two formulae, (n,) each.
 
-    `value` is the MAE, `low` to `high` its 95 % interval. A relative distance is None where all
+    `value` is the MAE, `low` to `high` its 95 % interval. A relative distance is None if all
     distances are 0.
     """
     n = len(kernel)
@@ -148,7 +144,7 @@ def pair_similarity(embed: Embed, pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def unit_rows(embed: Embed, formulae: list[Formula]) -> np.ndarray:
-    """The student's vectors, (B, D) float64, which must have length 1."""
+    """Vectors of the formulae, (B, D) float64; they must have length 1."""
     vectors = np.asarray(embed(formulae), np.float64)
     if vectors.ndim != 2 or len(vectors) != len(formulae):
         raise RhovecError(
@@ -164,7 +160,7 @@ def unit_rows(embed: Embed, formulae: list[Formula]) -> np.ndarray:
 
 
 def random_pairs(groups: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """PARTNERS random formulae for each, as (i, j), less those of its own group."""
+    """PARTNERS random partners for each formula, as (i, j), without those of its own group."""
     rng = np.random.default_rng(seed)
     i = np.repeat(np.arange(len(groups)), PARTNERS)
     j = rng.integers(len(groups), size=len(i))
@@ -173,16 +169,16 @@ def random_pairs(groups: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def family_pairs(groups: np.ndarray, kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """i < j of one group with K < DISTINCT."""
+    """Pairs i < j of one group with K < DISTINCT."""
     same = np.triu(groups[:, None] == groups, 1) & (kernel < DISTINCT)
     i, j = np.nonzero(same)
     return i, j
 
 
 def lexical_pairs(formulae: Sequence[Formula], kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each formula and the lexically nearest among those with K < DISTINCT.
+    """Each formula and its lexically nearest partner among those with K < DISTINCT.
 
-    Formulae that the paper's tokens cannot spell take no part.
+    Formulae that the paper's tokens cannot spell are left out.
     """
     spelled, places = [], []
     for i, phi in enumerate(formulae):
@@ -201,9 +197,10 @@ def lexical_pairs(formulae: Sequence[Formula], kernel: np.ndarray) -> tuple[np.n
 
 
 def swapped_operands(formulae: Sequence[Formula], seed: int) -> tuple[list[Pair], np.ndarray]:
-    """Formulae with the operands of one commutative operator, drawn at random, swapped.
+    """Each formula and itself with the operands of one random commutative operator swapped.
 
-    (pairs, the place of each one's formula); a formula without two different operands has no pair.
+    Returns pairs and the index of each one's formula; a formula without two different operands has
+    no pair.
     """
     rng = np.random.default_rng(seed)
     pairs, places = [], []
@@ -223,9 +220,10 @@ def swapped_operands(formulae: Sequence[Formula], seed: int) -> tuple[list[Pair]
 
 
 def exchanged_operators(formulae: Sequence[Formula]) -> tuple[list[Pair], np.ndarray]:
-    """Formulae with an `always` and an `eventually`, one directly over the other, exchanged.
+    """Each formula and itself with an adjacent pair of `always` and `eventually` exchanged.
 
-    (pairs, the place of each one's formula); of several such places the last in postfix order.
+    Returns pairs and the index of each one's formula; among several such places the last in postfix
+    order is taken.
     """
     pairs, places = [], []
     for place, phi in enumerate(formulae):
@@ -241,22 +239,3 @@ def exchanged_operators(formulae: Sequence[Formula]) -> tuple[list[Pair], np.nda
             pairs.append((phi, Formula.trusted(code, phi.thresholds, phi.channels)))
             places.append(place)
     return pairs, np.array(places, np.int64)
-
-
-# -- the figure ------------------------------------------------------------------------------------
-
-
-def sketches(rows: Sequence[Row]) -> list[Sketch]:
-    caption = "Mean absolute error by sort of pair, 95 % intervals."
-    return [Sketch("agreement", "agreement", caption, lambda axes: _errors(axes, rows))]
-
-
-def _errors(axes: Axes, rows: Sequence[Row]) -> bool:
-    chosen = [row for row in rows if row["claim"] == "agreement" and row["measure"] in SORTS]
-    points_by_sort(axes, SORTS, chosen)
-    paper = {SORTS.index(row["measure"]) + 0.25: row["paper"] for row in chosen if row["paper"]}
-    axes.plot(list(paper), list(paper.values()), "D", color=GREY, label="paper")
-    axes.set_xticks(range(len(SORTS)), SORTS)
-    axes.set(yscale="log", ylabel="mean absolute error")
-    legend(axes)
-    return bool(chosen)

@@ -1,9 +1,9 @@
-"""95 % intervals of what is measured on pairs of formulae, by drawing formulae again and again.
+"""95 % bootstrap intervals of statistics over pairs of formulae.
 
-What is drawn, with replacement, are groups: families where there are families (their members are
-alike, so they are no independent evidence), otherwise single formulae. A pair counts as often as
-the groups of its two formulae were drawn, multiplied, and a pair within one group as often as that
-group: a copy of a formula is never paired with itself, which would be a pair without error.
+Groups are drawn with replacement: families where there are families, whose members are alike and so no
+independent evidence, and otherwise single formulae. A pair between two groups is weighted by the product
+of the numbers of times that they were drawn, and a pair within a group by the number for that group: a
+copy of a formula is never paired with itself, which would be a pair without error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def interval(
     second: np.ndarray,
     seed: int,
 ) -> tuple[float, float]:
-    """(low, high) of a statistic, which is given what `resampled` gives, and gives (R,)."""
+    """(low, high) of a statistic that maps the sums from `resampled` to its values (R,)."""
     return ends(statistic(*resampled(values, first, second, seed)))
 
 
 def resampled(
     values: tuple[np.ndarray, ...], first: np.ndarray, second: np.ndarray, seed: int
 ) -> list[np.ndarray]:
-    """For each of the values (n,) of n pairs its sums (R,) in R resamples.
+    """Sums (R,) in R resamples of each of the values (n,) of n pairs.
 
     first, second: (n,) int, the groups of each pair's two formulae.
     """
@@ -47,13 +47,13 @@ def resampled(
         total: np.ndarray = ((drawn @ between) * drawn).sum(1) + drawn @ within
         return total
 
-    # A resample of a small set can hold no pair at all, and says nothing then.
+    # A resample of a small set may contain no pair at all; it is left out.
     some = sums(np.ones(len(places))) > 0.5
     return [sums(v)[some] for v in values]
 
 
 def ends(statistics: np.ndarray) -> tuple[float, float]:
-    """(low, high) between which LEVEL of the resamples' statistics (R,) lie."""
+    """(low, high) between which a share LEVEL of the statistics (R,) lies."""
     low, high = np.quantile(statistics, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
 

@@ -1,8 +1,8 @@
 """Edit distances between sequences of symbols, all pairs at once, bit-parallel.
 
-A column of the usual table is kept as the differences of neighbouring entries, which are -1, 0 or
-+1: two bits each, 64 rows a machine word (Myers 1999, in blocks as Hyyrö 2003). So a pair costs its
-first length times its second divided by 64.
+A column of the usual table is stored as the differences of neighbouring entries, which are -1, 0 or
++1: two bits each, 64 rows per machine word (Myers 1999, in blocks as Hyyrö 2003). So the cost of a pair
+is the product of its lengths divided by 64.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _LAST = np.uint64(63)
 
 
 def edit_distances(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """(B, B) int32: insertions, deletions and replacements that turn one into the other.
+    """Numbers of insertions, deletions and replacements that turn one into the other, (B, B) int32.
 
-    Symbols are small numbers, 0 or more.
+    Symbols are small non-negative integers.
     """
     ends = np.cumsum([0, *map(len, sequences)])
     symbols = np.fromiter(chain.from_iterable(sequences), np.int64, ends[-1])
@@ -35,7 +35,7 @@ def edit_distances(sequences: Sequence[Sequence[int]]) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _distances(symbols, ends, out, first, step):  # type: ignore[no-untyped-def]
-    """Rows first, first + step, ... of out from the diagonal on, and the columns that mirror them."""
+    """Fill rows first, first + step, ... of `out` from the diagonal on, and the mirrored columns."""
     count = len(ends) - 1
     longest = (np.diff(ends).max() + 63) // 64 if count else 0
     alphabet = symbols.max() + 1 if len(symbols) else 0
@@ -53,10 +53,10 @@ def _distances(symbols, ends, out, first, step):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _distance(length, where, text, up, down):  # type: ignore[no-untyped-def]
-    """where (alphabet, blocks): the bits of a symbol's places in the pattern.
+    """Edit distance of a pattern and a text.
 
-    up and down (blocks,): the rows of the present column that are one more, one less than the row
-    above them.
+    where (alphabet, blocks): bits of the positions of each symbol in the pattern. up and down
+    (blocks,): rows of the current column that are one more, or one less, than the row above them.
     """
     if length == 0:
         return len(text)
@@ -66,7 +66,7 @@ def _distance(length, where, text, up, down):  # type: ignore[no-untyped-def]
     distance = length
     for symbol in text:
         # By how much the row above a block grew from the last column to this one: -1, 0 or +1. The
-        # row above all counts the symbols of the text.
+        # topmost row counts the symbols of the text.
         grown, shrunk = _1, _0
         for block in range(blocks):
             equal, plus, minus = where[symbol, block], up[block], down[block]

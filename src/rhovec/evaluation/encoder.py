@@ -1,6 +1,6 @@
-"""All that is measured of an encoder against its teacher, as rows that are ready for JSON.
+"""Everything that is measured of an encoder against a kernel, as rows that are ready for JSON.
 
-kernel = StlKernel(BaseMeasure(points=100), n_signals=16_384, seed=1)     # signals not trained on
+kernel = StlKernel(BaseMeasure(points=100), SIGNALS, seed=SIGNALS_SEED)   # traces not trained on
 rows = evaluate_encoder(model.embed, kernel, [held_out(), read_formulae("formulae.csv")])
 """
 
@@ -14,11 +14,14 @@ from .agreement import Embed, agreement, matrices
 from .fidelity import fidelity
 from .sets import FormulaSet
 
+SIGNALS = 16_384  # traces of the kernel that vectors are compared with
+SIGNALS_SEED = 1234  # of those traces, which no training uses
+
 
 def evaluate_encoder(
     embed: Embed, teacher: Teacher, sets: Iterable[FormulaSet], seed: int = 0
 ) -> list[dict[str, Any]]:
-    """The rows of fidelity and of agreement on each set. embed: B formulae -> unit rows (B, D)."""
+    """Rows of fidelity and agreement on each set. embed: B formulae -> unit rows (B, D)."""
     rows = []
     for formulae in sets:
         both = matrices(teacher, embed, formulae.formulae)
@@ -30,10 +33,10 @@ def evaluate_encoder(
 def as_rows(
     claim: str, formulae: FormulaSet, entries: dict[str, dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A row an entry: claim, measure, set, sha256, n, value, and low, high where they are known.
+    """A row per entry: claim, measure, set, sha256, n, value, and low and high if they are known.
 
-    In rows of fidelity n counts formulae, in those of agreement pairs; what else these have is said
-    at `fidelity` and `compare`.
+    n counts formulae in rows of fidelity, and pairs in rows of agreement; `fidelity` and `pair_column`
+    describe the other fields.
     """
     about = {"set": formulae.name, "sha256": formulae.sha256}
     return [{"claim": claim, "measure": name, **about, **entry} for name, entry in entries.items()]

@@ -1,20 +1,17 @@
-"""Fidelity: how well the inner products of vectors are the kernel, over all pairs of one set.
+"""Fidelity: how well the inner products of vectors reproduce the kernel, over all pairs of one set.
 
-The measures of the paper (loss, alignment, uniformity), those that a constant matrix cannot please
-(centred alignment, error), and those that a search depends on (rank correlation, neighbours).
+Measures: those of the paper (loss, alignment, uniformity), two on which a constant matrix scores badly
+(centred alignment, error), and two that matter for search (rank correlation, overlap of neighbours).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import RhovecError
-from ..pages import BLUE, GREY, ORANGE
 from .bootstrap import ends, mean_interval, resampled
-from .figures import Row, Sketch, legend, points, short
 from .metrics import (
     alignment,
     centred_alignment,
@@ -25,21 +22,17 @@ from .metrics import (
     weighted_loss,
 )
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 NEIGHBOURS = 10
-DEEP = 6  # depths beyond are one row
 
 
 def fidelity(
     kernel: np.ndarray, similarity: np.ndarray, groups: np.ndarray | None = None, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
-    """Each measure of the kernel matrix (B, B) against the inner products (B, B) by name.
+    """Measures by name, of the kernel matrix (B, B) against the inner products (B, B).
 
-    groups: (B,) int, formulae of one number are variants of one another (default: none are).
-    An entry has `n` = B and `value`; alignment, error, uniformity and overlap also `low` and `high`,
-    uniformity also `kernel_value`, the kernel's own. A value that is not defined is None.
+    groups: (B,) int, equal for formulae that are variants of one another (default: none are).
+    An entry has `n` = B and `value`; alignment, error, uniformity and overlap also have `low` and
+    `high`, uniformity also `kernel_value`, that of the kernel matrix. Undefined values are None.
     """
     b = len(kernel)
     if b <= NEIGHBOURS:
@@ -74,74 +67,3 @@ def fidelity(
         if np.isnan(entry["value"]):
             entry["value"] = None
     return found
-
-
-# -- figures ---------------------------------------------------------------------------------------
-
-
-def sketches(rows: Sequence[Row], log: Sequence[Row]) -> list[Sketch]:
-    """Curves of the log, and two figures of the rows."""
-    curves = {
-        "loss": "The paper gives no figure.",
-        "alignment": "Dashed: the paper's 0.9.",
-        "uniformity": "Dashed: the paper's −3.0 (training) and −2.4 (validation).",
-    }
-    return [
-        *(
-            Sketch(
-                "fidelity", f"curve-{name}", f"Training of the encoder: {name}. {note}",
-                lambda axes, name=name: _curve(axes, log, name),  # type: ignore[misc]
-            )
-            for name, note in curves.items()
-        ),
-        Sketch("fidelity", "map", "Pairs of formulae by exact kernel and by inner product.",
-               lambda axes: _map(axes, rows)),
-        Sketch("fidelity", "depth", "Mean absolute error by depth of the formula, 95 % intervals.",
-               lambda axes: _depth(axes, rows)),
-    ]  # fmt: skip
-
-
-def _curve(axes: Axes, log: Sequence[Row], name: str) -> bool:
-    for part, label, colour in (("", "training", BLUE), ("valid_", "validation", ORANGE)):
-        chosen = [line for line in log if line.get(part + name) is not None]
-        steps, values = [line["step"] for line in chosen], [line[part + name] for line in chosen]
-        axes.plot(steps, values, color=colour, label=label)
-    levels = {"alignment": ((0.9, GREY),), "uniformity": ((-3.0, BLUE), (-2.4, ORANGE))}
-    for level, colour in levels.get(name, ()):
-        axes.axhline(level, color=colour, linestyle="--", linewidth=1)
-    if name == "loss":
-        axes.set_yscale("log")
-    axes.set(xlabel="step", ylabel=name)
-    legend(axes)
-    return bool(log)
-
-
-def _map(axes: Axes, rows: Sequence[Row]) -> bool:
-    row = next((row for row in rows if "counts" in row), None)
-    if row is None:
-        return False
-    counts = np.array(row["counts"], float)
-    counts[counts == 0] = np.nan
-    picture = axes.imshow(
-        np.log10(counts).T, origin="lower", extent=(-0.1, 1, -0.1, 1), cmap="viridis"
-    )
-    axes.plot([-0.1, 1], [-0.1, 1], color=GREY, linewidth=0.8)
-    axes.set(xlabel="kernel", ylabel="inner product")
-    axes.set_title(short(row["set"]), fontsize=9)
-    colours = axes.figure.colorbar(picture, ax=axes, shrink=0.8)
-    colours.set_label("log10 of pairs")
-    return True
-
-
-def _depth(axes: Axes, rows: Sequence[Row]) -> bool:
-    prefix = "mean absolute error, depth "
-    chosen = [row for row in rows if row["measure"].startswith(prefix)]
-    for where in dict.fromkeys(row["set"] for row in chosen):
-        here = [row for row in chosen if row["set"] == where]
-        depths = [row["measure"].removeprefix(prefix) for row in here]
-        places = [DEEP + 1 if depth.startswith(">") else int(depth) for depth in depths]
-        points(axes, places, here, label=short(where))
-    axes.set(xlabel=f"depth ({DEEP + 1}: more than {DEEP})", ylabel="mean absolute error")
-    axes.set_ylim(bottom=0)
-    legend(axes)
-    return bool(chosen)

@@ -1,21 +1,21 @@
-"""Measures of agreement between a kernel matrix K and the inner products S of vectors, (B, B) each."""
+"""Measures of how well a matrix S of inner products reproduces a kernel matrix K, (B, B) each."""
 
 from __future__ import annotations
 
 import numpy as np
 
-TIED = 1e-9  # kernel values this close are equal but for rounding
+TIED = 1e-9  # kernel values that are this close differ only by rounding
 
 
 def alignment(kernel: np.ndarray, similarity: np.ndarray) -> float:
-    """Cosine of the two matrices as vectors."""
+    """Cosine of the two matrices, read as vectors."""
     return float((kernel * similarity).sum() / np.linalg.norm(kernel) / np.linalg.norm(similarity))
 
 
 def centred_alignment(kernel: np.ndarray, similarity: np.ndarray) -> float:
-    """Alignment after rows and columns have mean zero: a constant matrix gains nothing.
+    """Alignment after centring rows and columns, so that a constant matrix scores nothing.
 
-    NaN where one of the two is nothing but a constant.
+    NaN if one of the two matrices is constant.
     """
     k, s = _centred(kernel), _centred(similarity)
     if min(np.abs(k).max(), np.abs(s).max()) < TIED:
@@ -24,7 +24,7 @@ def centred_alignment(kernel: np.ndarray, similarity: np.ndarray) -> float:
 
 
 def uniformity(similarity: np.ndarray) -> float:
-    """log of the mean of exp(-2 |z_i - z_j|^2) over all B^2 pairs of unit vectors, i = j included."""
+    """Log of the mean of exp(-2 |z_i - z_j|^2) over all B^2 pairs of unit vectors, including i = j."""
     return float(np.log(np.exp(-4 + 4 * similarity).mean()))
 
 
@@ -40,7 +40,7 @@ def weighted_loss(
 ) -> float:
     """The paper's loss: mean of w (K - S)^2 over all pairs, w = min(g / mean g, cap), g = |K - S|^gamma.
 
-    The mean of g is over the whole matrix, so a value goes with its B.
+    The mean of g is over the whole matrix, so values of different B cannot be compared.
     """
     gap = np.abs(kernel - similarity)
     focus = gap**gamma
@@ -50,7 +50,7 @@ def weighted_loss(
 
 
 def rank_correlation(kernel: np.ndarray, similarity: np.ndarray) -> float:
-    """Spearman's correlation over i < j, equal values at their mean rank; NaN if all are equal."""
+    """Spearman's correlation over i < j, with mean ranks for ties; NaN if all values are equal."""
     above = np.triu_indices(len(kernel), 1)
     ranks = [_ranks(matrix[above]) for matrix in (kernel, similarity)]
     k, s = (r - r.mean() for r in ranks)
@@ -59,9 +59,9 @@ def rank_correlation(kernel: np.ndarray, similarity: np.ndarray) -> float:
 
 
 def neighbour_shares(kernel: np.ndarray, similarity: np.ndarray, k: int = 10) -> np.ndarray:
-    """(B,): of the k formulae nearest to each by S, the share that is among the k nearest by K.
+    """Share of the k nearest formulae by S that are among the k nearest by K, (B,).
 
-    Where equal values of K leave open which the k nearest are, all of them count as near.
+    If ties in K leave open which the k nearest are, all tied formulae count as near.
     """
     others = ~np.eye(len(kernel), dtype=bool)
     truth = np.where(others, kernel, -np.inf)
@@ -78,7 +78,7 @@ def _centred(matrix: np.ndarray) -> np.ndarray:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """The mean rank, from 0 on, of each value; equal ones share theirs."""
+    """Rank of each value, counted from 0; ties share their mean rank."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks: np.ndarray = (np.cumsum(counts) - (counts + 1) / 2)[place]
     return ranks

@@ -1,8 +1,8 @@
-"""What error to expect outside of what an encoder was trained on, measured on held-out formulae.
+"""The error to expect outside the training range of an encoder, measured on held-out formulae.
 
-Each sort of excess is made from test families by one change, all else left as it is: thresholds and
-bounds multiplied, formulae joined or nested deeper, more channels used. Bounds from the last point of a
-trace on are all alike to the teacher, so they cost nothing by themselves.
+Each sort changes test families in one respect: thresholds or bounds are multiplied, formulae joined or
+nested deeper, or more channels used. Bounds beyond the last point of a trace make no difference to the
+teacher, so they cost nothing by themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRAPPED = "always[0,1] eventually[0,1] " * 6
 def outside(
     embed: Embed, teacher: Teacher, channels: int = 8, families: int = 512, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """A row a sort: measure, limit (what the formulae go up to), n, mean error, alignment."""
+    """A row per sort: measure, n, value (mean error), alignment, and how far the formulae go."""
     rows = []
     for name, programs in _sorts(channels, families, seed):
         formulae = programs.unpack()

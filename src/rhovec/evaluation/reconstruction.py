@@ -1,29 +1,24 @@
-"""Reconstruction: how near in meaning are formulae that were read back out of vectors.
+"""Reconstruction: how close in meaning decoded formulae are to those that were encoded.
 
-Judged on fresh signals by the robustness of the two formulae: the cosine of their vectors as in the
-paper, the centred correlation, which a constant cannot please, and the distance L2 / sqrt(N). Nothing is
-left out: where there is no answer, or none that is a formula, the cosine and the correlation are 0 and
-the distance is that to 0. Beside it the baseline that a cosine must beat: the better of two formulae,
-one true and one false by a wide margin, whatever was asked.
+Both formulae are evaluated on fresh traces. Measures: the cosine of their robustness vectors, as in the
+paper; the centred correlation, on which a constant scores 0; and the distance L2 / sqrt(N). Nothing is
+left out: if there is no answer, or none that is a formula, cosine and correlation are 0 and the distance
+is the one to 0. The baseline that a cosine must beat is the better of two constant answers: one formula
+that is true by a wide margin, and one that is false.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula
-from ..pages import GREY
 from ..robustness import robustness
 from ..signals import Measure
 from .bootstrap import LEVEL, RESAMPLES
-from .figures import Row, Sketch, legend, points_by_sort
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 BLOCK = 512  # formulae evaluated at once
 
@@ -35,18 +30,18 @@ def reconstruction(
     n_signals: int = 2000,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A row a measure: n formulae, value (the median over them) with its 95 % interval low to high,
-    lower_quartile and upper_quartile; the row "valid" is a share.
+    """A row per measure: n formulae, value (their median) with its 95 % interval low to high,
+    lower_quartile and upper_quartile; the value of the row "valid" is a share.
     """
     if not formulae or len(formulae) != len(answers):
         raise RhovecError(
             f"give an answer, or None, for each formula, not {len(answers)} for {len(formulae)}"
         )
     if n_signals < 1000:
-        raise RhovecError(f"a reconstruction is judged on 1000 signals or more, not {n_signals}")
+        raise RhovecError(f"a reconstruction needs 1000 traces or more, not {n_signals}")
     signals = np.concatenate(list(measure.blocks(n_signals, seed)))
     parts = [
-        _compare(formulae[i : i + BLOCK], answers[i : i + BLOCK], signals, measure.variables)
+        _measures(formulae[i : i + BLOCK], answers[i : i + BLOCK], signals, measure.variables)
         for i in range(0, len(formulae), BLOCK)
     ]
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -61,13 +56,13 @@ def reconstruction(
     return [*rows, common | {"measure": "valid", "n": len(valid), "value": float(valid.mean())}]
 
 
-def _compare(
+def _measures(
     formulae: Sequence[Formula],
     answers: Sequence[Formula | None],
     signals: np.ndarray,
     variables: Sequence[str],
 ) -> dict[str, np.ndarray]:
-    """Each measure of the n pairs, (n,), on signals (N, V, P)."""
+    """Measures of n pairs, (n,) each, on traces (N, V, P)."""
     a = _values(formulae, signals, variables)
     b = np.zeros_like(a)
     places = [i for i, phi in enumerate(answers) if phi is not None]
@@ -91,7 +86,7 @@ def _values(
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of each row, (n,); 0 where one of the two is nothing but 0."""
+    """Cosine of each pair of rows, (n,); 0 if one of the two is all zeros."""
     scale = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
     cosine: np.ndarray = np.einsum("bn,bn->b", a, b) / np.where(scale > 0, scale, 1)
     return cosine
@@ -108,31 +103,21 @@ def _median(values: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# -- the figure ------------------------------------------------------------------------------------
+# -- rows as text -----------------------------------------------------------------------------------
 
 
-def sketches(rows: Sequence[Row]) -> list[Sketch]:
-    caption = (
-        "Cosine of robustness: medians and quartiles over formulae. Dashed: the paper's median."
+def spread(row: dict[str, Any]) -> str:
+    """A row as text: median, its interval and the quartiles."""
+    return (
+        f"{row['value']:.4f} ({row['low']:.4f} to {row['high']:.4f}) "
+        f"[{row['lower_quartile']:.3f}, {row['upper_quartile']:.3f}]"
     )
-    return [Sketch("reconstruction", "reconstruction", caption, lambda axes: _cosines(axes, rows))]
 
 
-def _cosines(axes: Axes, rows: Sequence[Row]) -> bool:
-    names = {
-        "cosine": "verified",
-        "cosine, decoder alone": "decoder alone",
-        "cosine of a constant sign": "constant sign",
-    }
-    chosen = [
-        row | {"low": row["lower_quartile"], "high": row["upper_quartile"]}
-        for row in rows
-        if row["claim"] == "reconstruction" and row["measure"] in names
-    ]
-    points_by_sort(axes, list(names), chosen)
-    for level in {row["paper"] for row in chosen if row["paper"]}:
-        axes.axhline(level, color=GREY, linestyle="--", linewidth=1)
-    axes.set_xticks(range(len(names)), list(names.values()))
-    axes.set_ylabel("cosine")
-    legend(axes)
-    return bool(chosen)
+def constant_sign(rows: dict[str, dict[str, Any]]) -> str:
+    """The baseline as a sentence, from rows by measure."""
+    row = rows["cosine of a constant sign"]
+    return (
+        f"A formula of constant sign reaches a median cosine of {row['value']:.4f} "
+        f"[{row['lower_quartile']:.3f}, {row['upper_quartile']:.3f}]."
+    )

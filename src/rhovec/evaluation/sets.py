@@ -1,12 +1,12 @@
-"""What is evaluated on: sets of formulae, each with pairs that are equivalent by construction.
+"""Sets of formulae to evaluate on, each with pairs that are equivalent by construction.
 
-The headline set, held-out families of the corpus, or any file of formulae. An equivalent pair of a
-family is two of its members that are the seed or an exact rewrite of it; a formula of a file is paired
-with a rewrite of itself by the same rules. A set has a SHA-256: of the file, or of the canonical texts,
-one a line.
+A set is the headline set, held-out families of the corpus, or any file of formulae. An equivalent pair
+of a family is two of its members that are the seed or an exact rewrite of it; a formula of a file is
+paired with a rewrite of itself by the same rules. A set has a SHA-256: of the file, or of the canonical
+texts, one per line.
 
-The headline set is shipped, so that it stays the same whatever becomes of the corpus. As the paper's it
-has 500 formulae of each depth 1 ... 6 whose branches all end at that depth. It was made by
+The headline set is shipped, so that it stays the same when the corpus changes. Like the paper's, it has
+500 formulae of each depth 1 ... 6 whose branches all end at that depth. It was made by
 
     python -c "from rhovec.evaluation.sets import write_headline; write_headline()"
 """
@@ -17,8 +17,8 @@ import csv
 import gzip
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,13 +50,15 @@ HEADLINE_SHA256 = (
 )
 HEADLINE_FORMULAE = 3000
 SEEDS = Recipe(family_size=1, full_depth=True, shares=(1.0, 0.0, 0.0, 0.0))
-FAMILIES = 2000  # looked through at once for complete trees
-PAIR_MEMBERS = 4  # of a family, among which two different texts are all but certain
+FAMILIES = 2000  # searched for complete trees at a time
+PAIR_MEMBERS = 4  # of a family; two of them almost certainly have different texts
 MAX_NODES = Recipe().max_nodes  # of a rewritten formula
-MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, with 31 bits
+MAX_BOUND = 40_000  # of a formula to rewrite: rules draw from pairs of bounds, in 31 bits
 ATTEMPTS = 8  # to rewrite a formula within the limits
-# Rewrites copy thresholds and never compute with them. One that has more than four decimals, or is
-# huge, takes part as a number beyond all others, from here on, and is put back afterwards.
+QUICK = 240  # formulae of a set that was made small
+IN_FAMILIES = 0.44  # of a mixture
+# Rewrites copy thresholds and never compute with them. A threshold with more than four decimals, or a
+# huge one, is replaced by a unique number from here on, and put back afterwards.
 _STAND_IN = 10**15
 
 
@@ -65,8 +67,8 @@ class FormulaSet:
     name: str
     sha256: str
     formulae: list[Formula]
-    groups: np.ndarray  # (B,) int64: the family of each formula; in a file each is its own
-    equivalent: list[Pair]  # robustness equal on every signal, texts different
+    groups: np.ndarray  # (B,) int64: family of each formula; in a file each has its own
+    equivalent: list[Pair]  # equal robustness on every trace, different texts
     unsimplified: np.ndarray  # (pairs,) bool: the simplifier leaves the two different
 
     @property
@@ -75,13 +77,13 @@ class FormulaSet:
 
 
 def headline(seed: int = 0) -> FormulaSet:
-    """The shipped set. seed: of the rewrites that its formulae are paired with."""
+    """The shipped set, each formula paired with a rewrite. seed: of the rewrites."""
     data = gzip.decompress(HEADLINE.read_bytes())
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != HEADLINE_SHA256:
+    found = hashlib.sha256(data).hexdigest()
+    if found != HEADLINE_SHA256:
         raise RhovecError(f"{HEADLINE.name} is not the set that was shipped; install rhovec again")
     formulae = [parse(line) for line in data.decode().splitlines()]
-    return _singles("headline", digest, formulae, seed)
+    return _singles("headline", found, formulae, seed)
 
 
 def write_headline(path: str | Path = HEADLINE) -> None:
@@ -90,9 +92,9 @@ def write_headline(path: str | Path = HEADLINE) -> None:
 
 
 def complete_seeds(count: int, split: str = "test") -> list[Formula]:
-    """The first `count` of a fixed sequence of different seeds whose branches all end at one depth.
+    """The first `count` of a fixed sequence of distinct seeds whose branches all end at one depth.
 
-    Depths take turns, 1 ... 6, so that any first part of it has as many of each.
+    Depths 1 ... 6 take turns, so that every prefix has equally many of each.
     """
     waiting: list[list[Formula]] = [[] for _ in range(MAX_DEPTH)]
     seen: set[str] = set()
@@ -110,7 +112,7 @@ def complete_seeds(count: int, split: str = "test") -> list[Formula]:
 
 
 def is_complete(phi: Formula) -> bool:
-    """Whether all branches end at one depth."""
+    """Whether all branches of the formula end at the same depth."""
     below: list[int] = []  # depths of complete subtrees
     for op in phi.code[:, OP].tolist():
         if ops.ARITY[op] == 0:
@@ -126,9 +128,9 @@ def is_complete(phi: Formula) -> bool:
 def held_out(
     families: int = 188, channels: int = 3, seed: int = 0, *, size: int = 8, pairs: int = 1500
 ) -> FormulaSet:
-    """The first test families of a recipe, `size` members of each, which are never trained on.
+    """The first families of the test split, `size` members of each, which are never trained on.
 
-    pairs: families that give one equivalent pair each.
+    pairs: number of families that give one equivalent pair each.
     """
     if families < 1 or pairs < 1:
         raise RhovecError("families and pairs must be 1 or more")
@@ -138,17 +140,36 @@ def held_out(
     formulae = batch.programs.unpack()
     name = f"held-out families, {channels} channels, seed {seed}"
     equivalent = list(_family_pairs(numbers[:pairs], channels, seed))
-    text = "".join(f"{phi}\n" for phi in formulae)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    return FormulaSet(name, digest, formulae, batch.family, equivalent, _unsimplified(equivalent))
+    pairs_left = _unsimplified(equivalent)
+    return FormulaSet(name, digest(formulae), formulae, batch.family, equivalent, pairs_left)
+
+
+def mixture(count: int, seed: int = 0) -> list[Formula]:
+    """Formulae of the test split over three channels: members of families, then single seeds.
+
+    The shares give 12.3 nodes on average, as the paper's test formulae have.
+    """
+    single = Recipe(seed=seed, family_size=1, shares=(1.0, 0.0, 0.0, 0.0))
+    families = Recipe(seed=seed)
+    found: list[Formula] = []
+    for recipe, wanted in ((families, int(IN_FAMILIES * count)), (single, count)):
+        numbers = find_families(recipe, 0, -(-wanted // recipe.family_size), "test")
+        drawn = draw_families(recipe, numbers).programs.unpack()
+        found += drawn[: min(wanted, count - len(found))]
+    return found
 
 
 def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
-    """Formulae of a file: the column `formula` of a .csv, otherwise one a line (# for comments).
+    """Formulae of a file, as `formulae_of` reads them, each paired with a rewrite of itself.
 
-    seed: of the rewrites that they are paired with. A formula that no rewrite within the limits was
-    found for has no pair.
+    seed: of the rewrites. A formula has no pair if no rewrite within the limits was found.
     """
+    formulae, sha256 = formulae_of(path)
+    return _singles(Path(path).name, sha256, formulae, seed)
+
+
+def formulae_of(path: str | Path) -> tuple[list[Formula], str]:
+    """Formulae and SHA-256 of a file: column `formula` of a .csv, else one per line, # for comments."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -167,28 +188,59 @@ def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
             ) from None
     if not formulae:
         raise RhovecError(f"{path}: there is no formula in it")
-    return _singles(path.name, hashlib.sha256(data).hexdigest(), formulae, seed)
+    return formulae, hashlib.sha256(data).hexdigest()
 
 
-def _singles(name: str, digest: str, formulae: list[Formula], seed: int) -> FormulaSet:
-    """Formulae that are no families, each with a rewrite of itself."""
+def _singles(name: str, sha256: str, formulae: list[Formula], seed: int) -> FormulaSet:
+    """A set without families, each formula paired with a rewrite of itself."""
     rewritten = [(phi, equivalent_of(phi, seed, i)) for i, phi in enumerate(formulae)]
     pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
     groups = np.arange(len(formulae))
-    return FormulaSet(name, digest, formulae, groups, pairs, _unsimplified(pairs))
+    return FormulaSet(name, sha256, formulae, groups, pairs, _unsimplified(pairs))
+
+
+def thin(formulae: FormulaSet, size: int = QUICK) -> FormulaSet:
+    """A small part of a set: some formulae and pairs; whole families where there are families."""
+    total = len(formulae.formulae)
+    if total <= size:
+        return formulae
+    groups = np.unique(formulae.groups)
+    chosen = groups[_some(len(groups), max(1, round(size * len(groups) / total)))]
+    kept = np.flatnonzero(np.isin(formulae.groups, chosen))
+    part = [formulae.formulae[i] for i in kept.tolist()]
+    pairs = _some(len(formulae.equivalent), min(size, len(formulae.equivalent)))
+    return replace(
+        formulae,
+        name=f"{formulae.name} ({len(part)} of {total})",
+        sha256=digest(part),
+        formulae=part,
+        groups=formulae.groups[kept],
+        equivalent=[formulae.equivalent[i] for i in pairs.tolist()],
+        unsimplified=formulae.unsimplified[pairs],
+    )
+
+
+def _some(total: int, count: int) -> np.ndarray:
+    """`count` of the numbers below `total`, drawn from a fixed seed, because sets may be ordered."""
+    return np.sort(np.random.default_rng(0).permutation(total)[:count])
+
+
+def digest(formulae: Iterable[Formula]) -> str:
+    """SHA-256 of the canonical texts, one per line."""
+    return hashlib.sha256("".join(f"{phi}\n" for phi in formulae).encode()).hexdigest()
 
 
 def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
-    """A rewrite of a formula with exactly its robustness, as in the corpus' families.
+    """A rewrite of a formula with exactly the same robustness, as in families of the corpus.
 
-    The same for the same seed and number. None where the limits of the corpus leave no room for one,
-    or where the formula has `true` or `false`, which no rule speaks of.
+    It depends only on the formula, the seed and the number. None if the limits of the corpus leave no
+    room for a rewrite, or if the formula has `true` or `false`, for which there is no rule.
     """
     operators, bounds = phi.code[:, OP], phi.code[:, LO : HI + 1]
     constants = ((operators == ops.TRUE) | (operators == ops.FALSE)).any()
     if phi.size > MAX_NODES or bounds.max() > MAX_BOUND or constants:
         return None
-    room = 4 * MAX_NODES + 16  # a rewrite may triple a formula before it is found too large
+    room = 4 * MAX_NODES + 16  # a rewrite may triple a formula before it is rejected
     a, b, old = (np.empty((room, COLUMNS), np.int64) for _ in range(3))
     odd: list[float] = []  # thresholds that have a stand-in
     n = 0
@@ -224,7 +276,7 @@ def equivalent_of(phi: Formula, seed: int, number: int = 0) -> Formula | None:
 
 
 def _family_pairs(numbers: np.ndarray, channels: int, seed: int) -> Iterator[Pair]:
-    """Two different members of each family, of those that are the seed or equivalent to it."""
+    """Two different members of each family that are the seed or equivalent to it."""
     shares = (SHARES[SEED], SHARES[EQUIVALENT], 0.0, 0.0)
     recipe = Recipe(seed=seed, family_size=PAIR_MEMBERS, channels=channels, shares=shares)
     members = draw_families(recipe, numbers).programs.unpack()

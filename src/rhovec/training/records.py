@@ -15,9 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -28,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .. import machine
 from ..errors import MissingDependencyError, RhovecError
 from ..files import write_file
 
@@ -76,24 +74,13 @@ def load_checkpoint(folder: Path) -> tuple[int, dict[str, Tensor], Any] | None:
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Where a run takes place."""
-    import numpy
-
+    """What a run depends on besides its configuration: machine, versions, commit and command."""
     from .. import __version__
 
-    here = Path(__file__).parent
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False
-    )
     program = Path(sys.argv[0]).name.replace("__main__.py", "rhovec")
-    facts = {
-        "rhovec": __version__, "commit": git.stdout.strip() or None, "python": platform.python_version(),
-        "torch": torch.__version__, "numpy": numpy.__version__, "platform": platform.platform(),
-        "cpus": os.cpu_count(), "command": " ".join([program, *sys.argv[1:]]),
-    }  # fmt: skip
-    if device.startswith("cuda"):
-        facts |= {"gpu": torch.cuda.get_device_name(device), "cuda": torch.version.cuda}
-    return facts
+    command = " ".join([program, *sys.argv[1:]])
+    ours = {"rhovec": __version__, "commit": machine.commit(), "command": command}
+    return ours | machine.facts(device)
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
