@@ -12,7 +12,6 @@ or and not.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +21,7 @@ from numba import njit
 
 from ..formula import operators as ops
 from ..formula.programs import Programs
+from ..machine import cores
 from .lowering import (
     ATOM,
     COMPARISON,
@@ -77,7 +77,7 @@ def evaluate(
         out.fill(np.nan)
 
     cost = int(code.table[:, LENGTH].sum()) * n_signals
-    workers = min(_cores(), 1 + cost // _ELEMENTS_PER_THREAD)
+    workers = min(cores(), 1 + cost // _ELEMENTS_PER_THREAD)
     tasks = iter(_shares(n_signals, len(programs), workers))
 
     def work(_: int) -> None:
@@ -115,10 +115,6 @@ def _shares(
         for lane in range(0, n_signals, step)
         for c in range(cuts)
     ]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _channel_table(
