@@ -47,6 +47,16 @@ class Teacher(Protocol):
     def gram(self, first: Formulae, second: Formulae | None = None, /) -> np.ndarray: ...
 
 
+def kernel_of_cosine(cosine: Any, sigma2: float) -> Any:
+    """k = exp(-(1 - k') / sigma2) for cosines k': a float, a NumPy array or a torch tensor."""
+    return _exp((cosine - 1) / sigma2)
+
+
+def cosine_of_kernel(k: Any, sigma2: float) -> Any:
+    """k' = 1 + sigma2 log k, the inverse of `kernel_of_cosine`, for values k above 0."""
+    return 1 + sigma2 * (k.log() if hasattr(k, "log") else np.log(k))
+
+
 # -- kernels on signals ----------------------------------------------------------------------------
 
 
@@ -377,7 +387,7 @@ def _numpy(values: Any) -> np.ndarray:
 
 
 def _exp(values: Any) -> Any:
-    return np.exp(values) if isinstance(values, np.ndarray) else values.exp()
+    return values.exp() if hasattr(values, "exp") else np.exp(values)
 
 
 # -- a kernel on syntax ----------------------------------------------------------------------------
