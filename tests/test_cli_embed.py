@@ -92,7 +92,7 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:
-    warning = "rhovec: warning: 1 of 1 formulae outside of what the model was trained on"
+    warning = "rhovec: warning: 1 of 1 formulae outside the range of the model's training"
     run("embed", "x_0 > 99", warning=warning)
     assert "similarity is between formulae" in refused("similarity", "x_0 > 1")
     assert "must end in .jsonl, .npy" in refused("embed", "x_0 > 1", "-o", tmp_path / "x.csv")

@@ -49,7 +49,7 @@ class Teacher(Protocol):
 
 def kernel_of_cosine(cosine: Any, sigma2: float) -> Any:
     """k = exp(-(1 - k') / sigma2) for cosines k': a float, a NumPy array or a torch tensor."""
-    return _exp((cosine - 1) / sigma2)
+    return _exp((cosine - 1) * (1 / sigma2))  # 1 / 0.2 has no rounding error, 0.2 has
 
 
 def cosine_of_kernel(k: Any, sigma2: float) -> Any:

@@ -20,7 +20,7 @@ from rhovec.formula.programs import Programs
 from rhovec.models import generate
 from rhovec.models.decoder_config import DecoderConfig
 from rhovec.models.generate import Cache, Generator
-from rhovec.models.runtime import Room
+from rhovec.models.layers import Room
 from rhovec.tokens.prefix import (
     BEGIN,
     END,
@@ -285,7 +285,7 @@ def test_options_out_of_range_are_refused() -> None:
 
 
 def test_text_decoders_are_for_comparison() -> None:
-    with pytest.raises(RhovecError, match="prefix tokens alone"):
+    with pytest.raises(RhovecError, match="only a decoder with prefix tokens"):
         Generator(*tiny_decoder(tokens="text"))
     with pytest.raises(RhovecError, match="tokens must be prefix or text"):
         tiny_decoder(tokens="tree")

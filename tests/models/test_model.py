@@ -160,6 +160,8 @@ def test_what_lies_outside_is_flagged(model: Model) -> None:
         ("x_0 > 1 or true", FormulaError, "constant"),
         ([], FormulaError, "empty"),
         ("x_0 >", ParseError, "line 1"),
+        ("x_0 > 1e39", FormulaError, r"threshold 1e\+39, and a model reads up to 3.4e\+38; bring"),
+        ("x_0 < 1 and x_1 >= -1e300", FormulaError, r"threshold -1e\+300, .* exact kernel"),
         (" and ".join(["x_0 > 1"] * 1002), FormulaError, "2,003 nodes; a model reads 2,000"),
     ],
 )
@@ -203,7 +205,7 @@ def test_models_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)
     assert load("someone/model").fingerprint == load(folder).fingerprint
-    with pytest.raises(RhovecError, match=r"nor does the hub give it: 404$"):
+    with pytest.raises(RhovecError, match=r"and the hub does not give it: 404$"):
         load("someone/else")
     assert asked == ["someone/model", "someone/else"]
 
