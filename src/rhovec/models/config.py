@@ -38,7 +38,9 @@ class EncoderConfig:
         if self.pooling not in ("cls", "bos", "mean"):
             raise RhovecError(f"pooling must be cls, bos or mean, not {self.pooling!r}")
         check_heads(self.width, self.heads)
-        object.__setattr__(self, "head", make_head(self).name)  # which may be stored by a former name
+        object.__setattr__(
+            self, "head", make_head(self).name
+        )  # which may be stored by a former name
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

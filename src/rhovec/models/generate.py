@@ -46,7 +46,9 @@ class Generator:
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, np.ndarray]):
         if config.tokens != "prefix":
-            raise RhovecError("only a decoder with prefix tokens can write formulae here; train one with tokens=prefix")
+            raise RhovecError(
+                "only a decoder with prefix tokens can write formulae here; train one with tokens=prefix"
+            )
         self.config = config
         width, self.depth = config.width, config.width // config.heads
         front = tensors["vector.weight"].reshape(config.prefix, width, -1)
@@ -291,7 +293,7 @@ class Cache:
         self.room = np.empty((config.layers, 2, config.heads, most, 0, depth), np.float32)
 
     def extend(self, rows: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keys and values (layers, heads, rows, length, d), the last `count` of them still to be filled."""
+        """Keys and values (layers, heads, rows, length, d); the last `count` are still to be filled."""
         before, self.length = self.length, self.length + count
         if self.length > self.room.shape[4]:
             shape = list(self.room.shape)

@@ -81,6 +81,7 @@ class Head(ABC):
 
     def fit(self, tensors: Mapping[str, Tensor], rows: Tensor) -> None:
         """Compute the tensors in `fitted`, in place, from the rows of min_bank formulae or more."""
+        assert not self.fitted, f"the head {self.name} must define `fit`"
 
     def prepare(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Rearrange stored tensors, once, for the two NumPy stages."""

@@ -103,7 +103,11 @@ class Inverter:
     """
 
     def __init__(
-        self, embed: Embed, decoder: Decoder, channels: int = CHANNELS, largest: float = MAX_THRESHOLD
+        self,
+        embed: Embed,
+        decoder: Decoder,
+        channels: int = CHANNELS,
+        largest: float = MAX_THRESHOLD,
     ):
         self.embed = embed
         self.decoder = decoder

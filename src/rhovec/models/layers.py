@@ -87,7 +87,7 @@ def attend(
 
 
 def finish_block(layer: Layer, x: np.ndarray, room: Room) -> None:
-    """Add attention's output, which is in room.mixed, and then the feed-forward part, to x (T, width)."""
+    """Add attention's output, which is in room.mixed, then the feed-forward part, to x (T, width)."""
     x += np.matmul(room.mixed, layer.out, out=room.change)
     hidden = np.matmul(normalise(x, room.normed), layer.up, out=room.hidden)
     np.maximum(hidden, 0, out=hidden)
@@ -96,7 +96,7 @@ def finish_block(layer: Layer, x: np.ndarray, room: Room) -> None:
 
 
 def normalise(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """Rows x (T, width) of mean zero, divided by their deviation, with a column of ones: (T, width + 1)."""
+    """Rows x (T, width) of mean zero, divided by their deviation, and a 1 each: (T, width + 1)."""
     width = x.shape[1]
     if out is None:
         out = np.empty((len(x), width + 1), np.float32)

@@ -390,7 +390,9 @@ def _folder(path: str | Path | None) -> Path:
         return Path(snapshot_download(str(path), allow_patterns=files))
     except (OSError, ValueError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise RhovecError(f"there is no folder {path}, and the hub does not give it: {line}") from None
+        raise RhovecError(
+            f"there is no folder {path}, and the hub does not give it: {line}"
+        ) from None
 
 
 def _read(formulae: Formulae | Programs) -> tuple[Programs, bool]:

@@ -149,10 +149,11 @@ def _cosines(encoder: EncoderConfig, sigma2: float | None) -> list[str]:
     if head.kind != "cosine":
         return []
     return [
-        f'`model.embed(formulae, kind="cosine")` gives the {head.row_dimension} numbers from which these '
-        "vectors are computed: unit vectors whose inner products are the cosine k' of the formulae's "
-        f"robustness. The similarity is exp(-(1 - k') / {sigma2 or head.sigma2:g}). They are shorter, and "
-        "their similarities are closer to the exact kernel.", "",
+        f'`model.embed(formulae, kind="cosine")` gives the {head.row_dimension} numbers from which '
+        "these vectors are computed: unit vectors whose inner products are the cosine k' of the "
+        "formulae's robustness. The similarity is "
+        f"exp(-(1 - k') / {sigma2 or head.sigma2:g}). They are shorter, and their similarities are "
+        "closer to the exact kernel.", "",
     ]  # fmt: skip
 
 
@@ -221,8 +222,8 @@ def _check_measure(teacher: Mapping[str, Any], encoder: EncoderConfig, where: st
         for name, known in (("points", encoder.points), ("n_variables", encoder.channels)):
             if measure.get(name) != known:
                 raise RhovecError(
-                    f"{where}: the teacher's measure has {name} {measure.get(name)!r}, but the encoder "
-                    f"was made for {known}; get the model again"
+                    f"{where}: the teacher's measure has {name} {measure.get(name)!r}, but the "
+                    f"encoder was made for {known}; get the model again"
                 )
 
 
