@@ -261,12 +261,15 @@ class Model:
     def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
         """The teacher: the exact kernel that the model was distilled from, on n_signals traces."""
         teacher = self.config["teacher"]
+        name = teacher.get("kernel", "robustness")
         try:
-            kind = KERNELS[teacher.get("kernel", "robustness")]
+            kind = KERNELS[name]
             measure, sigma2 = BaseMeasure(**teacher["measure"]), float(teacher["sigma2"])
         except (KeyError, TypeError, ValueError):
+            what = "a kernel" if name in KERNELS else name
             raise RhovecError(
-                "the model's config does not say which kernel it was distilled from"
+                f"the model says that it was distilled from {what}, which it cannot make: its config "
+                "does not describe it; compare with a kernel of your own"
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
         return kind(measure, n_signals, sigma2, seed, device=device)

@@ -125,7 +125,7 @@ class Runtime:
         room: Room,
         pick: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Overwrite x (T, width) with the block's output; with pick (B,) return only those, (B, width)."""
+        """Overwrite x (T, width) with the block's output; with pick (B,) only those, (B, width)."""
         width = x.shape[1]
         normed = normalise(x, room.normed)
         if pick is None:

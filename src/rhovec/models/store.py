@@ -240,7 +240,8 @@ def _config(kind: type[Config], given: Mapping[str, Any], what: str, where: str)
         if not (isinstance(value, str) if field.type == "str" else whole):
             raise RhovecError(
                 f"{where}: the {what}'s {field.name} must be a "
-                f"{'word' if field.type == 'str' else f'whole number from 1 to {MAX_SIZE}'}, not {value!r}"
+                f"{'word' if field.type == 'str' else f'whole number from 1 to {MAX_SIZE}'}, "
+                f"not {value!r}"
             )
     unknown = sorted(set(given) - {field.name for field in fields(kind)})
     if unknown:

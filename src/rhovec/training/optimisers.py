@@ -86,7 +86,7 @@ def make_optimisers(
     on_gpu = config.device.startswith("cuda")
 
     def rate(lr: float) -> Tensor:
-        return torch.tensor(lr, device=config.device)  # a tensor, so that a recorded step reads its current value
+        return torch.tensor(lr, device=config.device)  # which a recorded step reads each time
 
     def adamw(parameters: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
