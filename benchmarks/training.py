@@ -1,11 +1,11 @@
-"""How fast the encoder trains: formulae a second, and how busy the GPU is.
+"""Speed of the encoder's training: formulae per second, and how busy the GPU is.
 
     python benchmarks/training.py --device cuda [--steps 600]
 
-Runs the real training loop on the corpus as it is (`families`, three channels: the corpus' lengths) and
-on the default mixture (eight channels), 1024 fresh signals a batch of 2048. The first third of the steps
-is not counted (compilation). A profiler watches the last third: idle is the share of its wall time in
-which no kernel and no copy ran on the GPU. Writes results/training-speed.json and .md.
+Runs the real training loop on the corpus as it is (`families`, three channels) and on the default mixture
+(eight channels), with 1024 fresh traces per batch of 2048. The first third of the steps is not counted,
+because of compilation. A profiler watches the last third: idle is the share of its wall time in which no
+kernel and no copy ran on the GPU. Writes results/training-speed.json and .md.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from rhovec.models.config import EncoderConfig
 from rhovec.models.encoder import Encoder
-from rhovec.training.distill import encoder_config, rows_needed, train, with_overrides
+from rhovec.training.distill import PRESETS, rows_needed, train
+from rhovec.training.loop import part_of, preset
 
 RESULTS = Path(__file__).parents[1] / "results"
 
@@ -43,8 +45,8 @@ def busy(events: Any) -> float:
 
 def run(name: str, device: str, steps: int, table: Path | None, **overrides: Any) -> dict[str, Any]:
     third = steps // 3
-    config = with_overrides(
-        "default", steps=3 * third, every=third, validate=10**9, device=device,
+    config = preset(
+        PRESETS, "default", steps=3 * third, every=third, validate=10**9, device=device,
         **overrides,
     )  # fmt: skip
     on_gpu = device.startswith("cuda")
@@ -73,7 +75,7 @@ def run(name: str, device: str, steps: int, table: Path | None, **overrides: Any
             watch.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=90)
         )
     plain = (marks[1][1] - marks[0][1]) / third
-    parameters = sum(p.numel() for p in Encoder(encoder_config(config)).parameters())
+    parameters = sum(p.numel() for p in Encoder(part_of(config, EncoderConfig)).parameters())
     return {
         "name": name, "parameters": parameters, "batch": config.batch, "signals": config.signals,
         "rows": rows_needed(config, 1), "steps_timed": third, "ms_per_step": 1e3 * plain,
@@ -108,7 +110,7 @@ def main() -> None:
     (RESULTS / "training-speed.json").write_text(json.dumps(record, indent=1) + "\n")
     lines = [
         "# Training speed", "", f"`{command}`, {machine}, torch {torch.__version__}.", "",
-        "| corpus | parameters | ms a step | formulae a second | GPU idle |", "|---|---|---|---|---|",
+        "| corpus | parameters | ms per step | formulae per second | GPU idle |", "|---|---|---|---|---|",
     ]  # fmt: skip
     for r in rows:
         idle = "" if r["idle_share"] is None else f"{100 * r['idle_share']:.1f} %"

@@ -54,6 +54,40 @@ def test_shapes_as_everywhere(model: Model) -> None:
     assert value == pytest.approx(1, abs=1e-6)
 
 
+def test_cosine_vectors(model: Model, folder: Path, tmp_path: Path) -> None:
+    """Their inner products are those from which the head makes kernel vectors."""
+    cosines = model.embed(FORMULAE, kind="cosine")
+    assert cosines.shape == (60, 96)
+    assert cosines.dtype == np.float32
+    assert np.allclose(np.linalg.norm(cosines, axis=1), 1, atol=1e-6)
+    assert np.abs(model.embed(FORMULAE[3], kind="cosine") - cosines[3]).max() <= 1e-5
+    projector = load(save_tiny(tmp_path, head="projector"))
+    with pytest.raises(RhovecError, match="head, projector, has no vectors of kind cosine"):
+        projector.embed(FORMULAE, kind="cosine")
+    with pytest.raises(RhovecError, match='kind must be "kernel" or "cosine"'):
+        model.embed(FORMULAE, kind="angle")  # type: ignore[arg-type]
+    card = [(path / store.CARD).read_text() for path in (folder, tmp_path)]
+    assert ['kind="cosine"' in text for text in card] == [True, False]
+    pytest.importorskip("torch")
+    again = load(folder, device="cpu").embed(FORMULAE, kind="cosine")
+    assert np.abs(again - cosines).max() <= 1e-5
+
+
+def test_cosine_vectors_of_the_shipped_model_are_closer_to_the_kernel() -> None:
+    shipped, formulae = load(), rv.random_formulae(200, seed=8)
+    exact = shipped.kernel(n_signals=8192, seed=5).gram(formulae)
+    kernel = shipped.embed(formulae)
+    cosine = shipped.embed(formulae, kind="cosine").astype(np.float64)
+    errors = [
+        np.abs(similarity - exact).mean()
+        for similarity in (kernel @ kernel.T, np.exp(-(1 - cosine @ cosine.T) / 0.2))
+    ]
+    assert errors[1] < 0.0025 < errors[0] < 0.005
+    assert shipped.similarity(formulae[0], formulae[1]) == pytest.approx(
+        float(kernel[0] @ kernel[1]), abs=1e-5
+    )
+
+
 def test_blocks_do_not_matter(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = model.embed(FORMULAE)
     monkeypatch.setattr(models, "BLOCK", 2000)
@@ -98,6 +132,8 @@ def test_the_torch_model_is_the_same(model: Model, folder: Path) -> None:
     assert repr(other) == f"Model(24 dimensions, {model.fingerprint}, torch on cpu)"
     with pytest.raises(FormulaError, match="knows x_0"):
         other.embed("x_8 > 1")
+    with pytest.raises(FormulaError, match="threshold"):
+        other.embed("x_0 > 1e39")
 
 
 def test_text_models_run_with_torch(tmp_path: Path) -> None:

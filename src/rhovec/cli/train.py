@@ -159,7 +159,7 @@ def configured(
 def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
     """Changes such as {"lr": 0.002} from ["lr=2e-3"], by the types of the fields."""
     out: dict[str, Any] = {}
-    known = {f.name: type(f.default) for f in fields(config)}
+    known: dict[str, Any] = {f.name: type(f.default) for f in fields(config)}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or name not in known or name == "device":

@@ -45,7 +45,11 @@ if TYPE_CHECKING:
 DEFAULT = Path(__file__).parents[1] / "weights" / "default"
 MAX_NODES = 2000  # of a formula: attention needs memory for their square
 BLOCK = 1 << 20  # sum of squared lengths embedded at once; short formulae count as 64 tokens
-KERNELS = {"robustness": StlKernel, "boolean": BooleanKernel, "integrated": IntegratedKernel}
+KERNELS: dict[str, Any] = {  # that a model can be distilled from, by their names in its config
+    "robustness": StlKernel,
+    "boolean": BooleanKernel,
+    "integrated": IntegratedKernel,
+}
 EXCESSES = {  # what `outside` looks at, in the words of the warning
     "threshold": "|threshold| above",
     "left bound": "a left bound above",
@@ -259,7 +263,10 @@ class Model:
         return self._outside(_read(formulae)[0])
 
     def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
-        """The teacher: the exact kernel that the model was distilled from, on n_signals traces."""
+        """The teacher: the exact kernel that the model was distilled from, on n_signals traces.
+
+        If it was a BooleanKernel or an IntegratedKernel, which have the same methods, it is one here.
+        """
         teacher = self.config["teacher"]
         name = teacher.get("kernel", "robustness")
         try:
@@ -272,7 +279,8 @@ class Model:
                 "does not describe it; compare with a kernel of your own"
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
-        return kind(measure, n_signals, sigma2, seed, device=device)
+        kernel: StlKernel = kind(measure, n_signals, sigma2, seed, device=device)
+        return kernel
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {

@@ -330,7 +330,7 @@ class EncoderTask(Task[Encoder]):
         return tokens, target, to_device(work.family, self.device)
 
     def compile(self) -> None:
-        for module in (self.student.inputs, *self.student.blocks, self.student.head):
+        for module in (self.student.inputs, *self.student.blocks):
             module.compile(dynamic=False)
         self.total_loss = torch.compile(total_loss, dynamic=False)
 

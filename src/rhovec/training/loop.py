@@ -147,7 +147,7 @@ def run(task: Task[Student], out: str | Path, report: Report | None = None) -> S
         return found
 
     def prepare(number: int) -> tuple[Any, Packed, Tensor, Tensor]:
-        work = next(stream)
+        work: Any = next(stream)
         return work, *task.to_device(work, number)
 
     single = device.type == "cuda" and task.world * task.accumulate == 1

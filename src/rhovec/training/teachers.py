@@ -10,7 +10,7 @@ computed on the device of the training.
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -130,7 +130,7 @@ class GramTeacher:
 
     def __init__(self, kernel: Kernel, device: torch.device):
         self.kernel, self.device = kernel, device
-        self.seeded = is_dataclass(kernel) and "seed" in {f.name for f in fields(kernel)}
+        self.seeded = "seed" in getattr(kernel, "__dataclass_fields__", ())
 
     def prepare(self, batch: Programs, share: Programs) -> list[Any]:
         return batch.unpack()
