@@ -7,8 +7,8 @@ python benchmarks/decoding.py --formulae FILE.csv --corpus vectors.npy        yo
 Requests are vectors in an .npy file, read by `rhovec decode` in a fresh process: greedy, and verified.
 Answers are judged by the robustness of request and answer on fresh traces, without leaving any out.
 Retrieval takes the closest of N seeds of the corpus' train split, by an exact scan; "tuned" starts the
-search of verified decoding from the few closest. A model without a decoder has only the rows of retrieval.
-Requires numpy and numba; torch for --device.
+search of verified decoding from the few closest. A model without a decoder has only the rows of
+retrieval. Requires numpy and numba; torch for --device.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/training.py --device cuda [--steps 600]
 
-Runs the real training loop on the corpus as it is (`families`, three channels) and on the default mixture
-(eight channels), with 1024 fresh traces per batch of 2048. The first third of the steps is not counted,
-because of compilation. A profiler watches the last third: idle is the share of its wall time in which no
-kernel and no copy ran on the GPU. Writes results/training-speed.json and .md.
+Runs the real training loop on the corpus as it is (`families`, three channels) and on the default
+mixture (eight channels), with 1024 fresh traces per batch of 2048. The first third of the steps is not
+counted, because of compilation. A profiler watches the last third: idle is the share of its wall time in
+which no kernel and no copy ran on the GPU. Writes results/training-speed.json and .md.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def main() -> None:
     (RESULTS / "training-speed.json").write_text(json.dumps(record, indent=1) + "\n")
     lines = [
         "# Training speed", "", f"`{command}`, {machine}, torch {torch.__version__}.", "",
-        "| corpus | parameters | ms per step | formulae per second | GPU idle |", "|---|---|---|---|---|",
+        "| corpus | parameters | ms per step | formulae per second | GPU idle |",
+        "|---|---|---|---|---|",
     ]  # fmt: skip
     for r in rows:
         idle = "" if r["idle_share"] is None else f"{100 * r['idle_share']:.1f} %"

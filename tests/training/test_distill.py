@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -30,6 +28,8 @@ from rhovec.training.distill import Config, pair_loss, train  # noqa: E402
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
 from rhovec.training.publish import publish_encoder  # noqa: E402
 from rhovec.training.teachers import unit_robustness  # noqa: E402
+
+from .killing import weights_after_kills  # noqa: E402
 
 TINY = Config(
     steps=6, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
@@ -150,33 +150,9 @@ def test_a_run_goes_on_from_its_checkpoint(whole: tuple[Path, Any], tmp_path: Pa
 
 
 def test_killed_at_any_moment(whole: tuple[Path, Any], tmp_path: Path) -> None:
-    """kill -9 at random times until the run is through: the parameters are those of `whole`."""
-    script = (
-        "import sys, torch; from rhovec.training.distill import *\n"
-        f"encoder = train({TINY!r}, sys.argv[1])\n"
-        "torch.save(torch.cat([p.detach().flatten() for p in encoder.parameters()]), sys.argv[2])"
-    )
-    out = tmp_path / "weights.pt"
-    command = [sys.executable, "-c", script, str(tmp_path / "run"), str(out)]
-    rng = np.random.default_rng(0)
-    kills = 0
-    for attempt in range(40):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        steps = tmp_path / "run" / "log.jsonl"
-        if attempt < 3:  # once it has begun, somewhere in the middle
-            before = steps.read_bytes() if steps.exists() else b""
-            while process.poll() is None and (not steps.exists() or steps.read_bytes() == before):
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.3))
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-        _, errors = process.communicate()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-    assert kills > 0
-    assert torch.equal(torch.load(out, weights_only=True), whole[1])
+    """The parameters are those of a run that was left alone."""
+    found = weights_after_kills("rhovec.training.distill", TINY, tmp_path, kills=3)
+    assert torch.equal(found, whole[1])
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "pointer"])

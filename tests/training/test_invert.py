@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -32,6 +27,8 @@ from rhovec.training import device, invert, loop, records  # noqa: E402
 from rhovec.training.invert import Config, train  # noqa: E402
 from rhovec.training.publish import publish_decoder  # noqa: E402
 from rhovec.training.vectors import Anchors, Neural, vector_source  # noqa: E402
+
+from .killing import weights_after_kills  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -113,32 +110,9 @@ def test_a_run_goes_on_from_its_checkpoint(
 
 
 def test_killed_at_any_moment(tiny: Config, whole: tuple[Path, Any], tmp_path: Path) -> None:
-    """kill -9 at random times until the run is through: the parameters are those of `whole`."""
-    script = (
-        "import sys, torch; from rhovec.training.invert import *\n"
-        f"decoder = train({tiny!r}, sys.argv[1])\n"
-        "torch.save(torch.cat([p.detach().flatten() for p in decoder.parameters()]), sys.argv[2])"
-    )
-    out, log = tmp_path / "weights.pt", tmp_path / "run" / "log.jsonl"
-    command = [sys.executable, "-c", script, str(tmp_path / "run"), str(out)]
-    rng = np.random.default_rng(0)
-    kills = 0
-    for attempt in range(3):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        if attempt < 2:  # once it has begun, somewhere in the middle
-            before = log.read_bytes() if log.exists() else b""
-            while process.poll() is None and (not log.exists() or log.read_bytes() == before):
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.3))
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-        _, errors = process.communicate()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-    assert kills > 0
-    assert torch.equal(torch.load(out, weights_only=True), whole[1])
+    """The parameters are those of a run that was left alone."""
+    found = weights_after_kills("rhovec.training.invert", tiny, tmp_path, kills=2)
+    assert torch.equal(found, whole[1])
 
 
 def test_batches_are_the_stream_cut_anywhere(tiny: Config) -> None:

@@ -70,7 +70,7 @@ class Generator:
             token = np.where(sequence < 0, PAD, log_p.argmax(axis=1)[sequence])
             return np.arange(len(token)), token
 
-        ids, _ = self._write(vectors, 1, choose, max_nodes, max_depth)
+        ids = self._write(vectors, 1, choose, max_nodes, max_depth)
         return [from_prefix(line) for line in ids[:, 0].tolist()]
 
     def sample(
@@ -90,28 +90,6 @@ class Generator:
         top_p: draw only from the likeliest tokens, those that together have this probability.
         numbers: draw decimals too, instead of taking the likeliest. The first samples of many are
         the same as those of a few.
-        """
-        formulae, _ = self.draw(
-            vectors, samples, temperature=temperature, top_p=top_p, numbers=numbers, seed=seed,
-            max_nodes=max_nodes, max_depth=max_depth,
-        )  # fmt: skip
-        return formulae
-
-    def draw(
-        self,
-        vectors: np.ndarray,
-        samples: int,
-        *,
-        temperature: float = 1.0,
-        top_p: float = 0.95,
-        numbers: bool = True,
-        seed: int = 0,
-        max_nodes: int = MAX_NODES,
-        max_depth: int = MAX_DEPTH,
-    ) -> tuple[list[list[Formula]], np.ndarray]:
-        """The formulae of `sample`, and their log-probabilities (B, samples) float64.
-
-        Probabilities are those at temperature 1, over all tokens that the grammar allows.
         """
         if samples < 1 or temperature <= 0 or not 0 < top_p <= 1:
             raise RhovecError(
@@ -137,8 +115,8 @@ class Generator:
             token[lines] = (own <= point[:, None]).sum(axis=1)
             return np.arange(len(token)), token
 
-        ids, total = self._write(vectors, samples, choose, max_nodes, max_depth)
-        return [list(map(from_prefix, lines)) for lines in ids.tolist()], total
+        ids = self._write(vectors, samples, choose, max_nodes, max_depth)
+        return [list(map(from_prefix, lines)) for lines in ids.tolist()]
 
     def beam(
         self,
@@ -167,7 +145,7 @@ class Generator:
             line, token = np.divmod(np.take_along_axis(best, order, axis=1), VOCABULARY)
             return (line + width * np.arange(len(line))[:, None]).ravel(), token.ravel()
 
-        ids, _ = self._write(vectors, width, choose, max_nodes, max_depth)
+        ids = self._write(vectors, width, choose, max_nodes, max_depth)
         return [list(map(from_prefix, lines)) for lines in ids.tolist()]
 
     def logits(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -194,12 +172,11 @@ class Generator:
 
     def _write(
         self, vectors: np.ndarray, lines: int, choose: Choose, max_nodes: int, max_depth: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(ids (B, lines, length) int16, log-probabilities (B, lines) float64)."""
+    ) -> np.ndarray:
+        """Ids (B, lines, length) int16."""
         vectors = self._check(vectors)
         length = self.config.length
         ids = np.empty((len(vectors), lines, length), np.int16)
-        total = np.empty((len(vectors), lines))
 
         step = max(1, min(LINES // lines, -(-len(vectors) // cores())))
         firsts = range(0, len(vectors), step)
@@ -209,16 +186,14 @@ class Generator:
             for first in firsts:
                 grammar = Grammar(len(vectors[first : first + step]), max_nodes, max_depth, length)
                 part = slice(first, first + step)
-                ids[part], total[part] = self._write_part(
-                    vectors[part], lines, choose, grammar, cache
-                )
+                ids[part] = self._write_part(vectors[part], lines, choose, grammar, cache)
 
         in_threads(work, [firsts[i :: cores()] for i in range(min(cores(), len(firsts)))])
-        return ids, total
+        return ids
 
     def _write_part(
         self, vectors: np.ndarray, lines: int, choose: Choose, grammar: Grammar, cache: Cache
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> np.ndarray:
         count, length = len(vectors), self.config.length
         ids = np.full((count * lines, length), PAD, np.int16)
         ids[:, 0] = BEGIN
@@ -248,7 +223,7 @@ class Generator:
             sequence = np.full(len(ids), -1)
             sequence[going] = np.argsort(order)[own]
             x = (self.token[tokens[order]] + self.place[t])[:, None]
-        return ids.reshape(count, lines, length), total.reshape(count, lines)
+        return ids.reshape(count, lines, length)
 
     def _front(self, vectors: np.ndarray) -> np.ndarray:
         """Tokens that the vectors become, (B, prefix, width)."""
