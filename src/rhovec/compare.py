@@ -22,7 +22,7 @@ from .errors import RhovecError, SignalError
 from .formula import operators as ops
 from .formula.core import Formula
 from .formula.operators import Channel
-from .formula.programs import FormulaLike, as_formulae
+from .formula.reader import FormulaLike, as_formulae
 from .formula.simplify import simplify
 from .kernel import Progress, StlKernel
 from .robustness import robustness, satisfaction
@@ -212,7 +212,7 @@ def compare(
     if n_signals is None and isinstance(measure, BaseMeasure):
         n_signals = DEFAULT_SIGNALS
     kernel = StlKernel(measure, n_signals, seed=seed)
-    pair = kernel._checked([phi, psi])
+    pair = kernel._check([phi, psi]).unpack()
     n = measure.count(n_signals)
     seen = _observe(pair, kernel, _third(progress, 0))
     similarity = error = None

@@ -6,14 +6,14 @@ where rho_a is the vector of a's robustness on N signals of a measure. Robustnes
 signals' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
 exact to about 1e-6 for its signals. A few signals (to 256 MB) are held between calls, more are drawn
 block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
-signal (`_features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
+signal (`features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
 kernel on syntax has, too.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -22,19 +22,20 @@ import numpy as np
 from .errors import FormulaError, MissingDependencyError, RhovecError, SignalError
 from .formula import operators as ops
 from .formula.core import Formula
-from .formula.programs import FormulaLike, as_formulae
+from .formula.programs import Programs
+from .formula.reader import Formulae, as_formulae, as_programs
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
+from .robustness.inputs import is_torch
 from .signals import BaseMeasure, Measure
 
-Formulae = FormulaLike | Iterable[FormulaLike]
 Progress = Callable[[float], object]  # called with the share that is done
 
 HELD_BYTES = 256 << 20  # signals up to this size are kept between calls, more are drawn anew
 ROWS = 4096  # formulae evaluated at once where their number is free
 FEATURES = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in a block of features
 PRODUCTS = 1 << 22  # products of single signals held at once for a standard error
-LARGEST = 1e75  # features whose fourth powers can still be added up
+MAX_FEATURE = 1e75  # fourth powers of features can still be added up
 DISTINCT = 1e-8  # squared distance from the other anchors, as a share of the largest norm
 
 
@@ -48,21 +49,25 @@ class Teacher(Protocol):
 
 
 def kernel_of_cosine(cosine: Any, sigma2: float) -> Any:
-    """k = exp(-(1 - k') / sigma2) for cosines k': a float, a NumPy array or a torch tensor."""
-    return _exp((cosine - 1) * (1 / sigma2))  # 1 / 0.2 has no rounding error, 0.2 has
+    """k of the cosine k', of numbers, NumPy arrays or torch tensors."""
+    return _exp((cosine - 1) * (1 / sigma2))  # 1 / 0.2 is exact in float32, 0.2 is not
 
 
-def cosine_of_kernel(k: Any, sigma2: float) -> Any:
-    """k' = 1 + sigma2 log k, the inverse of `kernel_of_cosine`, for values k above 0."""
-    return 1 + sigma2 * (k.log() if hasattr(k, "log") else np.log(k))
+def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:
+    """k' of k > 0: the inverse of `kernel_of_cosine`."""
+    return 1 + sigma2 * _log(kernel)
 
 
 # -- kernels on signals ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _SampledKernel(ABC):
-    """What kernels on signals share: inner products of features over a measure's signals."""
+class SampledKernel(ABC):
+    """Base of the kernels on signals: inner products of features over a measure's signals.
+
+    A kernel of your own is a subclass that says what it takes of a signal, `features`, and, where
+    that is more than one number, how many, `width`.
+    """
 
     measure: Measure = field(default_factory=BaseMeasure)
     n_signals: int | None = None
@@ -81,25 +86,28 @@ class _SampledKernel(ABC):
             _require_cuda(self.device)
 
     @abstractmethod
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
-        """What the kernel takes of each signal (n, V, P): (B, n), or T numbers each, (B, n, T)."""
+    def features(self, formulae: Programs, signals: Any) -> Any:
+        """Features of each formula on each of the signals (n, V, P): (B, n), or (B, n, T).
 
-    def _width(self) -> int:
-        """T: numbers a signal."""
+        signals are a NumPy array, or a tensor on the kernel's device; the features are of the same kind.
+        """
+
+    def width(self) -> int:
+        """T, the number of features per signal."""
         return 1
 
     def gram(
         self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
     ) -> np.ndarray:
         """Similarities (A, B) float64; without a second list (A, A), symmetric."""
-        rows, columns = self._checked(first), None if second is None else self._checked(second)
+        rows, columns = self._check(first), None if second is None else self._check(second)
         return _by_rows(self._gram, rows, columns, progress)
 
     def gram_errors(
         self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
     ) -> np.ndarray:
         """The standard errors of `gram`, (A, B) float64."""
-        rows, columns = self._checked(first), None if second is None else self._checked(second)
+        rows, columns = self._check(first), None if second is None else self._check(second)
         return _by_rows(self._errors, rows, columns, progress)
 
     def similarity(self, first: Formulae, second: Formulae) -> Any:
@@ -117,13 +125,14 @@ class _SampledKernel(ABC):
     def signatures(self, formulae: Formulae) -> np.ndarray:
         """Unit vectors whose inner products are k': (B, N) float32, of a single formula (N,).
 
-        Where a signal gives T numbers they have N * T columns.
+        A kernel with T features per signal has N * T columns.
         """
-        checked = self._checked(formulae)
-        columns = self.measure.count(self.n_signals) * self._width()
+        checked = self._check(formulae)
+        columns = self.measure.count(self.n_signals) * self.width()
         out = np.empty((len(checked), columns), np.float32)
         for start in range(0, len(checked), ROWS):
-            part, place = checked[start : start + ROWS], out[start : start + ROWS]
+            place = out[start : start + ROWS]
+            part = checked.part(start, start + len(place))
             squares: Any = 0.0
             done = 0
             for f in self._stream(part):
@@ -132,7 +141,7 @@ class _SampledKernel(ABC):
                 place[:, done : done + flat.shape[1]] = _numpy(flat)
                 done += flat.shape[1]
             norms = np.sqrt(_require_direction(part, _numpy(squares)))
-            place /= norms.astype(np.float32)[:, None]
+            np.divide(place, norms[:, None], out=place, casting="same_kind")  # in float64
         return out[0] if isinstance(formulae, Formula | str) else out
 
     def signals(self) -> Iterator[Any]:
@@ -153,38 +162,40 @@ class _SampledKernel(ABC):
 
         return torch.from_numpy(block).to(self.device)
 
-    def _checked(self, formulae: Formulae) -> list[Formula]:
-        checked, _ = as_formulae(formulae)
+    def _check(self, formulae: Formulae) -> Programs:
+        programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
-        for phi in checked:
-            unknown = [name for name in phi.variables if name not in known]
+        for c, channel in enumerate(programs.channels):
+            unknown = [name for name, _ in channel if name not in known]
             if unknown:
+                phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise SignalError(
                     f"{_name(phi)} uses {', '.join(unknown[:8])}, but the measure has "
                     f"{', '.join(self.measure.variables[:8])}; give trajectories that have it, or "
                     "lower the formula with a Schema"
                 )
-            operators = phi.code[:, 0]
-            if ((operators == ops.TRUE) | (operators == ops.FALSE)).any():
-                root = simplify(phi).code[-1, 0]
-                if root in (ops.TRUE, ops.FALSE):
-                    raise FormulaError(
-                        f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
-                    )
-        return checked
+        constants = np.isin(programs.code[:, 0], (ops.TRUE, ops.FALSE))
+        for row in np.flatnonzero(constants).tolist():
+            phi = _formula_of_row(programs, row)
+            if simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE):
+                raise FormulaError(
+                    f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
+                )
+        return programs
 
-    def _stream(self, formulae: list[Formula], progress: Progress | None = None) -> Iterator[Any]:
+    def _stream(self, formulae: Programs, progress: Progress | None = None) -> Iterator[Any]:
         """Features (B, n, T) of one part of the signals after another, in their precision."""
         room = FEATURES[self.device.partition(":")[0]]
-        step = max(1, room // (len(formulae) * self._width()))
+        step = max(1, room // (len(formulae) * self.width()))
         total, done = self.measure.count(self.n_signals), 0
         for signals in self.signals():
             for start in range(0, len(signals), step):
                 part = signals[start : start + step]
-                f = self._features(formulae, part).reshape(len(formulae), len(part), -1)
-                if not float(abs(f).max()) < LARGEST:
-                    moderate = abs(_float64(_numpy(f))) < LARGEST
-                    phi = formulae[int(moderate.all(axis=(1, 2)).argmin())]
+                f = self.features(formulae, part).reshape(len(formulae), len(part), -1)
+                if not float(abs(f).max()) < MAX_FEATURE:
+                    moderate = abs(_float64(_numpy(f))) < MAX_FEATURE
+                    b = int(moderate.all(axis=(1, 2)).argmin())
+                    (phi,) = formulae.part(b, b + 1).unpack()
                     raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
                 yield f
                 done += len(part)
@@ -192,9 +203,9 @@ class _SampledKernel(ABC):
                     progress(done / total)
 
     def _gram(
-        self, rows: list[Formula], columns: list[Formula] | None, progress: Progress | None
+        self, rows: Programs, columns: Programs | None, progress: Progress | None
     ) -> np.ndarray:
-        both = rows if columns is None else rows + columns
+        both = rows if columns is None else Programs.join([rows, columns])
         cross: Any = 0.0
         squares: Any = 0.0
         for f in self._stream(both, progress):
@@ -214,14 +225,14 @@ class _SampledKernel(ABC):
         return out
 
     def _errors(
-        self, rows: list[Formula], columns: list[Formula] | None, progress: Progress | None
+        self, rows: Programs, columns: Programs | None, progress: Progress | None
     ) -> np.ndarray:
         """k is a function of the means of w = <a, b>, p = <a, a>, q = <b, b>, each of one signal.
 
         Its variance is that of the sum of the three times their slopes, so the second moments of
         the three are added up beside the means.
         """
-        both = rows if columns is None else rows + columns
+        both = rows if columns is None else Programs.join([rows, columns])
         sums: Any = [0.0] * 9
         for f in self._stream(both, progress):
             f = _float64(f)
@@ -255,7 +266,8 @@ class _SampledKernel(ABC):
     def _value(self, cross: Any, a: Any, b: Any) -> Any:
         """The kernel (A, B) of the mean products (A, B) and the mean squares (A, 1) and (1, B)."""
         if self.normalised:
-            cross, a, b = (cross / (a * b) ** 0.5).clip(-1, 1), 1.0, 1.0
+            cosine = (cross / (a * b) ** 0.5).clip(-1, 1)
+            return kernel_of_cosine(cosine, self.sigma2) if self.exponentiated else cosine
         return _exp(-(a + b - 2 * cross) / (2 * self.sigma2)) if self.exponentiated else cross
 
     def _slopes(self, cross: Any, a: Any, b: Any) -> tuple[Any, Any, Any]:
@@ -269,7 +281,7 @@ class _SampledKernel(ABC):
         return slope, share, share
 
 
-class StlKernel(_SampledKernel):
+class StlKernel(SampledKernel):
     """The kernel of robustness at time 0.
 
     measure: mu0, or `Trajectories` of the user's own.
@@ -280,38 +292,38 @@ class StlKernel(_SampledKernel):
     device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
     """
 
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def features(self, formulae: Programs, signals: Any) -> Any:
         return robustness(formulae, signals, variables=self.measure.variables)
 
 
-class BooleanKernel(_SampledKernel):
+class BooleanKernel(SampledKernel):
     """The kernel of satisfaction, +1 or -1, instead of robustness: k' is 1 - 2 P(they differ).
 
     The arguments are those of StlKernel.
     """
 
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def features(self, formulae: Programs, signals: Any) -> Any:
         return 2 * _float64(satisfaction(formulae, signals, variables=self.measure.variables)) - 1
 
 
-class IntegratedKernel(_SampledKernel):
+class IntegratedKernel(SampledKernel):
     """The kernel of the whole robustness trace: inner products over signals and mean over time.
 
     The arguments are those of StlKernel.
     """
 
-    def _features(self, formulae: list[Formula], signals: Any) -> Any:
+    def features(self, formulae: Programs, signals: Any) -> Any:
         trace = robustness(formulae, signals, variables=self.measure.variables, trace=True)
         return trace / self.measure.points**0.5
 
-    def _width(self) -> int:
+    def width(self) -> int:
         return self.measure.points
 
 
 def _by_rows(
     method: Callable[..., np.ndarray],
-    rows: list[Formula],
-    columns: list[Formula] | None,
+    rows: Programs,
+    columns: Programs | None,
     progress: Progress | None,
 ) -> np.ndarray:
     """A long list against a shorter one is done in pieces, so that features stay bounded."""
@@ -322,7 +334,7 @@ def _by_rows(
     starts = range(0, len(rows), ROWS)
     parts = []
     for i, start in enumerate(starts):
-        parts.append(method(rows[start : start + ROWS], columns, None))
+        parts.append(method(rows.part(start, min(start + ROWS, len(rows))), columns, None))
         if progress:
             progress((i + 1) / len(starts))
     return np.concatenate(parts)
@@ -339,9 +351,10 @@ def _squared_products(a: Any, b: Any) -> Any:
     return total
 
 
-def _require_direction(formulae: list[Formula], squares: np.ndarray) -> np.ndarray:
+def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
     if not squares.all():
-        phi = formulae[int((squares == 0).argmax())]
+        b = int((squares == 0).argmax())
+        (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
             f"the robustness of {_name(phi)} is 0 on every signal, so it has no angle with others; "
             "leave it out, or take normalised=False"
@@ -370,6 +383,12 @@ def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
     return values if values.ndim else float(values)
 
 
+def _formula_of_row(programs: Programs, row: int) -> Formula:
+    b = int(np.searchsorted(programs.offsets, row, side="right")) - 1
+    (phi,) = programs.part(b, b + 1).unpack()
+    return phi
+
+
 def _name(phi: Formula) -> str:
     text = str(phi)
     return repr(text if len(text) <= 80 else text[:77] + "...")
@@ -387,14 +406,18 @@ def _numpy(values: Any) -> np.ndarray:
 
 
 def _exp(values: Any) -> Any:
-    return values.exp() if hasattr(values, "exp") else np.exp(values)
+    return values.exp() if is_torch(values) else np.exp(values)
+
+
+def _log(values: Any) -> Any:
+    return values.log() if is_torch(values) else np.log(values)
 
 
 # -- a kernel on syntax ----------------------------------------------------------------------------
 
 
 class SubtreeKernel:
-    """Similarity of syntax alone: the cosine of the counts of every subtree.
+    """Similarity of syntax: the cosine of the counts of every subtree.
 
     Two subtrees are the same if all of their operators, bounds, channels and thresholds are.
     """

@@ -18,7 +18,7 @@ import numpy as np
 
 from .errors import MissingDependencyError, RhovecError
 from .formula.core import Formula
-from .formula.programs import FormulaLike
+from .formula.reader import FormulaLike
 from .formula.schema import Schema
 from .models.model import load
 

@@ -27,7 +27,7 @@ from rhovec.corpus.families import (
 )
 from rhovec.corpus.perturb import MAX_BOUND, perturb
 from rhovec.corpus.rules import MIN_DEPTH
-from rhovec.corpus.text import horizons, texts
+from rhovec.corpus.text import texts
 from rhovec.corpus.trees import COLUMNS, UNIT
 from rhovec.errors import RhovecError
 from rhovec.formula import operators as ops
@@ -90,7 +90,7 @@ def test_text_tokens_depth_and_horizon_are_the_formulas() -> None:
     for channels in (1, 12, 150):
         drawn = draw_families(Recipe(seed=channels, channels=channels), np.arange(150))
         data, ends = texts(drawn.programs)
-        steps = horizons(drawn.programs)
+        steps = drawn.programs.horizons()
         for i, phi in enumerate(drawn.programs.unpack()):
             text = data[ends[i] : ends[i + 1]].tobytes().decode()
             assert text == str(phi)

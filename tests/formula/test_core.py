@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -16,6 +16,8 @@ from rhovec.errors import FormulaError
 from rhovec.formula import Formula, parse
 from rhovec.formula import operators as ops
 from rhovec.formula.core import canonical_channel, compose, natural_key
+from rhovec.formula.programs import Programs
+from rhovec.formula.shape import shapes
 from rhovec.formula.strategies import formulae
 
 DEEP = 100_000
@@ -204,3 +206,57 @@ def test_depth_is_limited_by_memory_alone() -> None:
     assert pickle.loads(pickle.dumps(phi)) == copy.deepcopy(phi) == phi
     assert hash(phi) == hash(parse("not " * DEEP + "x > 1"))
     assert compose(ops.NOT, phi).depth == DEEP + 1
+
+
+ATOM_ROW = (ops.GE, 0, 0, (("x", 1.0),), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "no rows"),
+        ([ATOM_ROW, (ops.UNTIL, 0, 3, None, 0.0)], "row 1: until needs 2 operand"),
+        ([ATOM_ROW, ATOM_ROW], "2 formulae side by side"),
+        ([ATOM_ROW, (99, 0, 0, None, 0.0)], "row 1: there is no operator with number 99"),
+        ([ATOM_ROW, (-1, 0, 0, None, 0.0)], "no operator with number -1"),
+        ([ATOM_ROW, (ops.ALWAYS, 3, 1, None, 0.0)], r"interval \[3,1\]"),
+        ([ATOM_ROW, (ops.ALWAYS, 0, 10**16, None, 0.0)], "larger than"),
+        ([ATOM_ROW, (ops.ALWAYS, 0.5, 1, None, 0.0)], "whole numbers"),
+        ([ATOM_ROW, (ops.NOT, 0, 1, None, 0.0)], "not has no time bounds"),
+        ([(ops.TRUE, 0, 0, (("x", 1.0),), 0.0)], "true has no channel"),
+        ([(ops.GE, 0, 0, None, 0.5)], "a channel is a tuple"),
+        ([(ops.GE, 0, 0, (("x", -1.0),), 0.5)], "canonical"),
+        ([(ops.GE, 0, 0, (("x", float("nan")),), 0.5)], "canonical"),
+        ([(ops.GE, 0, 0, (("x", 1.0),), float("inf"))], "finite"),
+        ([(ops.GE, 0, 0, (("x", 1.0),), "1")], "finite"),
+        ([(ops.GE, 0, 0)], "row 0 must be"),
+        ([None], "row 0 must be"),
+    ],
+)  # fmt: skip
+def test_rows_that_are_no_formula_are_refused(rows: list[Any], message: str) -> None:
+    with pytest.raises(FormulaError, match=message):
+        Formula.from_rows(rows)
+
+
+def test_expansions_use_only_primitive_operators() -> None:
+    for row in ops.TABLE:
+        used = [step[0] for step in row.expansion or () if not isinstance(step, str)]
+        assert all(ops.TABLE[op].expansion is None for op in used)
+
+
+def test_duals_are_mutual() -> None:
+    assert all(ops.NEGATED[dual] == op for op, dual in ops.NEGATED.items())
+
+
+def test_one_formula_and_a_batch_have_the_same_shapes() -> None:
+    """Lists in plain Python and arrays in compiled code, also where a horizon passes 64 bits."""
+    batch = [
+        *rv.random_formulae(200, seed=8),
+        parse(f"always[0,{ops.MAX_BOUND}] " * 10_000 + "x > 0"),
+    ]
+    batch += [parse("next next x > 0 release[2,7] y < 1"), parse("x > 0 weak_until[3,inf] true")]
+    programs = Programs.pack(batch)
+    assert programs.depths().tolist() == [phi.depth for phi in batch]
+    assert programs.horizons().tolist() == [min(phi.horizon, 1 << 62) for phi in batch]
+    sizes = shapes(programs.code)[0]
+    assert sizes.tolist() == [size for phi in batch for size in phi.shape()[0].tolist()]

@@ -37,6 +37,8 @@ BINARY_SPELLINGS = {
     "->": ("implies", "=>", "→"),
     "<->": ("iff", "<=>", "↔"),
     "until": ("until_", "U"),
+    "release": ("R",),
+    "weak_until": ("W", "unless"),
 }
 COMPARISON_SPELLINGS = {">=": ("≥",), "<=": ("≤",), "==": ("=",), "!=": ("≠",)}
 
@@ -430,7 +432,6 @@ ERRORS = [
     ("x - x > 1", (1, 1), "this comparison has no variable"),
     ("until > 1", (1, 1), "expected a formula or an expression, found 'until'"),
     ("x + and > 1", (1, 5), "expected a formula or an expression, found 'and'"),
-    ("U > 1", (1, 1), "expected a formula or an expression, found 'U'"),
     ("abs > 1", (1, 5), "expected '(' after abs, found '>'"),
     ("abs(x, y) > 1", (1, 1), "abs takes one argument, not 2"),
     ("max() > 1", (1, 5), "expected a formula or an expression, found ')'"),
@@ -442,7 +443,7 @@ ERRORS = [
     ("2 * not x > 1", (1, 5), "'*' takes numbers and variables, but this is a formula"),
     ("(x > 1) > 1", (1, 1), "'>' compares numbers, but its left side is a formula"),
     ("1 < (x > 1)", (1, 5), "'<' takes numbers and variables, but this is a formula"),
-    (" + ".join(f"x_{i}" for i in range(300)) + " > 1", (1, 1937), "more than 256 linear"),
+    (" + ".join(f"x_{i}" for i in range(300)) + " > 1", (1, 1937), "at most 256 variables"),
     ("max(" + ", ".join(f"x_{i}" for i in range(300)) + ") > 1", (1, 1), "more than 256 linear"),
     ("abs(a) + abs(b) + abs(c) + abs(d) + abs(e) + abs(f) + abs(g) + abs(h) + abs(i) > 1", (1, 71),
      "this expands to more than 256 linear expressions"),
@@ -605,3 +606,70 @@ def test_windows_of_both_kinds_share_a_parser() -> None:
     for op, name in ((ops.ALWAYS, "always"), (ops.EVENTUALLY, "eventually")):
         for text, window in (("[ 3 , 007 ]", (3, 7)), ("[00000000000000000005:9]", (5, 9))):
             assert parse(f"{name}{text} x > 0").rows()[-1][:3] == (op, *window)
+
+
+# -- operators' letters as names -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("letter", ["G", "F", "X", "U", "R", "W", "release", "unless"])
+@pytest.mark.parametrize(
+    "text",
+    ["{} > 0", "not {} >= 1", "1 < {}", "x + {} > 1", "2 * {} <= 3", "{} * 2 <= 3", "({}) > 1",
+     "max(x, {}) > 1", "abs({}) < 2", "G[0,3] {} < 1 and x > 0", "x > {} and y < {}",
+     "x > 1 U {} > 2", "F {} > 1"],
+)  # fmt: skip
+def test_a_letter_is_a_name_where_only_a_name_can_stand(letter: str, text: str) -> None:
+    plain = [(op, lo, hi, channel and tuple((letter if n == "speed" else n, c) for n, c in channel), t)
+             for op, lo, hi, channel, t in parse(text.replace("{}", "speed")).rows()]  # fmt: skip
+    phi = parse(text.replace("{}", letter))
+    assert {name for channel in phi.channels for name, _ in channel} >= {letter}
+    if (
+        "max" not in text and "x + " not in text and "x > {}" not in text
+    ):  # the order of terms is by name
+        assert phi.rows() == plain
+    assert parse(str(phi)) == phi
+
+
+@pytest.mark.parametrize("text", ["1 * F + x >= 0", "1 * G - y > 1", "U - x > 0", "x - F > 0"])
+def test_sums_with_letters_print_as_they_are_read(text: str) -> None:
+    phi = parse(text)
+    assert parse(str(phi)) == phi
+    assert len(phi.channels[0]) == 2
+
+
+def test_a_letter_before_a_formula_is_an_operator() -> None:
+    assert parse("F -x > 0") == parse("eventually (-x > 0)")
+    assert parse("F F > 0") == parse("eventually (1 * F > 0)")
+    with pytest.raises(ParseError, match=r"'F' means eventually; write the variable as `1 \* F`"):
+        parse("F + 1 > 0")
+
+
+def test_the_limit_of_a_sum_is_named_as_what_it_is() -> None:
+    with pytest.raises(ParseError, match="at most 256 variables"):
+        parse(" + ".join(f"v{i}" for i in range(20_000)) + " > 0")
+    with pytest.raises(ParseError, match="more than 256 linear expressions"):
+        parse(" + ".join(f"abs(v{i})" for i in range(20)) + " > 0")
+
+
+# -- release and weak until ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", ["", "[0,4]", "[2,7]", "[3,inf]"])
+def test_release_and_weak_until_by_their_laws(window: str) -> None:
+    rng = np.random.default_rng(3)
+    x = {name: rng.normal(size=(40, 15)) for name in ("x", "y")}
+    a, b = "x > 0.2", "y >= -0.1"
+    to_end = "always" + (window.replace("[2", "[0").replace("[3", "[0"))
+    for written, same in (
+        (f"{a} release{window} {b}", f"not (not {a} until{window} not {b})"),
+        (f"{a} weak_until{window} {b}", f"({a} until{window} {b}) or {to_end} {a}"),
+        (f"not ({a} release{window} {b})", f"not {a} until{window} not {b}"),
+    ):
+        one, other = parse(written), parse(same)
+        assert one.horizon == other.horizon
+        assert (robustness_trace(one, x) == robustness_trace(other, x)).all()
+        assert (satisfaction_trace(one, x) == satisfaction_trace(other, x)).all()
+        assert parse(str(one)) == one and one != other
+        got = rv.robustness(one, x, trace=True)
+        assert (got == robustness_trace(one, x)).all()
+        assert (rv.satisfaction(one, x, trace=True) == satisfaction_trace(one, x)).all()

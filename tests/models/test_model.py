@@ -13,12 +13,10 @@ import pytest
 
 import rhovec as rv
 from rhovec.errors import FormulaError, MissingDependencyError, ParseError, RhovecError
-from rhovec.formula.bulk import compiled
 from rhovec.formula.programs import Programs
 from rhovec.models import model as models
 from rhovec.models import store
 from rhovec.models.model import Finding, Model, RhovecWarning, load
-from rhovec.tokens.tree import depths
 
 from .tiny import save_tiny
 from .tiny_decoder import save_tiny_decoder
@@ -268,10 +266,6 @@ def test_packed_formulae_and_their_texts_are_the_same(model: Model) -> None:
     single = np.stack([model.embed(phi, warn=False) for phi in formulae])
     for given in ([str(phi) for phi in formulae], formulae, Programs.pack(formulae)):
         assert np.abs(model.embed(given, warn=False) - single).max() < 1e-5
-    programs = Programs.pack(formulae)
-    depth = [phi.depth for phi in formulae]
-    assert depths(programs.code, programs.offsets).tolist() == depth
-    assert compiled(depths)(programs.code, programs.offsets).tolist() == depth
 
 
 @pytest.mark.gpu

@@ -44,12 +44,13 @@ def random_text(rng: np.random.Generator, depth: int, bound: int = 12) -> str:
             return ""
         return f"[{lo},inf]" if kind < 0.3 else f"[{lo},{lo + rng.integers(0, bound + 3)}]"
 
-    kind = rng.integers(11)
+    kind = rng.integers(13)
     if kind < 4:
         return ("not", "next", f"always{interval()}", f"eventually{interval()}")[kind] + inner()
     if kind < 8:
         return f"{inner()} {('and', 'or', '->', '<->')[kind - 4]} {inner()}"
-    return f"{inner()} until{interval()} {inner()}"
+    name = ("until", "until", "until", "release", "weak_until")[kind - 8]
+    return f"{inner()} {name}{interval()} {inner()}"
 
 
 def random_signals(rng: np.random.Generator, n: int, points: int, dtype: type) -> np.ndarray:

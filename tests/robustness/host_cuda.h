@@ -2,6 +2,7 @@
 // coroutines that hand over to each other at every warp-wide operation, and warps run in turn.
 #pragma once
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <ucontext.h>
 #define __global__
@@ -67,6 +68,7 @@ inline void run_warp(int first, std::function<void()> f) {
 }
 }  // namespace host
 
+inline void __trap() { abort(); }
 inline void __syncwarp() { host::hand_over(); }
 template <typename Real> Real __shfl_sync(unsigned, Real v, int source) {
   return host::shuffle(v, source % host::LANES);

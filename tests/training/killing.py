@@ -15,7 +15,7 @@ import torch
 
 
 def weights_after_kills(module: str, config: Any, folder: Path, kills: int) -> Any:
-    """Parameters of a run of module.train(config) that is killed (kill -9) and restarted `kills` times."""
+    """Parameters of module.train(config) when its run is killed and restarted `kills` times."""
     script = (
         f"import sys, torch; from {module} import *\n"
         f"student = train({config!r}, sys.argv[1])\n"

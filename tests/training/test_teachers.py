@@ -13,14 +13,20 @@ import pytest
 
 import rhovec as rv
 from rhovec.errors import RhovecError
-from rhovec.formula.programs import Programs, as_formulae
+from rhovec.formula.programs import Programs
+from rhovec.formula.reader import as_formulae
+from rhovec.kernel import SampledKernel, cosine_of_kernel, kernel_of_cosine
 
 torch = pytest.importorskip("torch")
-from rhovec.kernel import cosine_of_kernel, kernel_of_cosine  # noqa: E402
 from rhovec.training import distill, records  # noqa: E402
 from rhovec.training.distill import Config, train  # noqa: E402
 from rhovec.training.publish import publish_encoder  # noqa: E402
-from rhovec.training.teachers import GramTeacher, make_kernel, make_teacher  # noqa: E402
+from rhovec.training.teachers import (  # noqa: E402
+    GramTeacher,
+    OnlineTeacher,
+    make_kernel,
+    make_teacher,
+)
 
 TINY = Config(
     steps=3, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=2, width=32, layers=1, heads=2,
@@ -43,11 +49,19 @@ class SizeKernel:
         return out
 
 
+class BoundedKernel(SampledKernel):
+    """Robustness, but large values count no more than 1."""
+
+    def features(self, formulae: Programs, signals: Any) -> Any:
+        return np.tanh(rv.robustness(formulae, signals, variables=self.measure.variables))
+
+
 KERNELS: dict[str, Any] = {
     "boolean": rv.BooleanKernel(MEASURE, 64),
     "integrated": rv.IntegratedKernel(MEASURE, 64),
     "trajectories": rv.StlKernel(rv.Trajectories(MEASURE.sample(100, seed=8)), 64),
     "syntax": SizeKernel(),
+    "bounded": BoundedKernel(MEASURE, 64),
 }
 
 
@@ -94,11 +108,15 @@ def test_a_kernel_that_the_config_cannot_describe_is_only_named(tmp_path: Path) 
         train(replace(TINY, steps=1), tmp_path)
 
 
-def test_targets_are_the_gram_matrix_on_fresh_traces() -> None:
+@pytest.mark.parametrize(
+    "kind", [rv.StlKernel, rv.BooleanKernel, rv.IntegratedKernel, BoundedKernel]
+)
+def test_targets_are_the_gram_matrix_on_fresh_traces(kind: Any) -> None:
     """The fast way on the device, and the way of every kernel, agree up to chance."""
-    kernel = rv.StlKernel(MEASURE, 20_000)
-    exact = rv.StlKernel(MEASURE, 20_000, seed=9).gram(FORMULAE)
-    for teacher in (make_teacher(kernel, TINY), GramTeacher(kernel, torch.device("cpu"))):
+    kernel, exact = kind(MEASURE, 20_000), kind(MEASURE, 20_000, seed=9).gram(FORMULAE)
+    online = make_teacher(kernel, TINY)
+    assert isinstance(online, OnlineTeacher)
+    for teacher in (online, GramTeacher(kernel, torch.device("cpu"))):
         asked = teacher.prepare(PROGRAMS, PROGRAMS)
         first, second = teacher(asked, 1), teacher(asked, 2)
         assert first.dtype == torch.float32
@@ -106,9 +124,13 @@ def test_targets_are_the_gram_matrix_on_fresh_traces() -> None:
         assert torch.equal(first, teacher(asked, 1))
         for found in (first, second):
             assert np.abs(found.numpy() - exact).max() < 0.05
-    sizes = GramTeacher(SizeKernel(), torch.device("cpu"))
+
+
+def test_a_kernel_without_a_seed_is_asked_as_it_is() -> None:
+    sizes = make_teacher(SizeKernel(), TINY)
     formulae = sizes.prepare(PROGRAMS, PROGRAMS)
     assert torch.equal(sizes(formulae, 1), sizes(formulae, 2))
+    assert np.allclose(sizes(formulae, 1).numpy(), SizeKernel().gram(FORMULAE))
 
 
 def test_the_configured_kernel() -> None:

@@ -62,8 +62,8 @@ def bench(
 def jobs(
     count: int, n_signals: int, path: str | None, device: str | None, seed: int
 ) -> Iterator[Job]:
-    from ..formula.bulk import parse_programs
     from ..formula.programs import Programs
+    from ..formula.reader import parse_programs
     from ..formula.sample import random_formulae
     from ..models import store
     from ..models.model import load

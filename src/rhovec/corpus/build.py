@@ -23,7 +23,7 @@ import numpy as np
 
 from ..errors import MissingDependencyError, RhovecError
 from .families import CHANGES, KINDS, SPLITS, Recipe, draw_families
-from .text import horizons, texts
+from .text import texts
 
 MANIFEST = "_manifest.json"  # readers of a folder of parquet files skip names with _
 GENERATION = 1  # raised when a recipe starts to mean other formulae
@@ -152,7 +152,7 @@ def _write_shard(target: str, recipe: Recipe, numbers: np.ndarray) -> None:
         "depth": batch.depth,
         "nodes": np.diff(batch.programs.offsets).astype(np.int16),
         "tokens": batch.tokens,
-        "horizon": horizons(batch.programs).astype(np.int32),
+        "horizon": batch.programs.horizons().astype(np.int32),
         "formula": formula,
         "changes": pa.StructArray.from_arrays(
             [pa.array(batch.changes[:, i]) for i in range(len(CHANGES))], names=list(CHANGES)

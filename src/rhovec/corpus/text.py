@@ -26,11 +26,6 @@ def texts(programs: Programs) -> tuple[np.ndarray, np.ndarray]:
     return _texts(programs.code, programs.thresholds, programs.offsets)  # type: ignore[no-any-return]
 
 
-def horizons(programs: Programs) -> np.ndarray:
-    """(B,) int64: Formula.horizon of each formula."""
-    return _horizons(programs.code, programs.offsets)  # type: ignore[no-any-return]
-
-
 @njit(cache=True, nogil=True)
 def _texts(code, thresholds, offsets):  # type: ignore[no-untyped-def]
     rows = len(code)
@@ -153,24 +148,3 @@ def _write_number(data, at, threshold):  # type: ignore[no-untyped-def]
             rest *= 10
             data[i] = _ZERO + rest // UNIT
             rest %= UNIT
-
-
-@njit(cache=True, nogil=True)
-def _horizons(code, offsets):  # type: ignore[no-untyped-def]
-    out = np.empty(len(offsets) - 1, np.int64)
-    stack = np.empty(len(code) + 1, np.int64)
-    for b in range(len(offsets) - 1):
-        top = 0
-        for i in range(offsets[b], offsets[b + 1]):
-            op, lo, hi = code[i, 0], code[i, 1], code[i, 2]
-            if ops.IS_ATOM[op]:
-                stack[top] = 0
-                top += 1
-                continue
-            if ops.ARITY[op] == 2:
-                top -= 1
-                stack[top - 1] = max(stack[top - 1], stack[top])
-            if op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
-                stack[top - 1] += lo if hi == ops.UNBOUNDED else hi
-        out[b] = stack[0]
-    return out

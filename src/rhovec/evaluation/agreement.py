@@ -238,7 +238,7 @@ def exchanged_operators(formulae: Sequence[Formula]) -> tuple[list[Pair], np.nda
             node = int(found[-1])
             code = phi.code.copy()
             code[node : node + 2, 0] = upper[node], lower[node]
-            pairs.append((phi, Formula(code, phi.thresholds, phi.channels)))
+            pairs.append((phi, Formula.trusted(code, phi.thresholds, phi.channels)))
             places.append(place)
     return pairs, np.array(places, np.int64)
 

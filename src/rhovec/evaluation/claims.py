@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula
-from ..kernel import StlKernel
+from ..kernel import SampledKernel
 from ..library import requirements
 from ..models.model import Model
 from . import efficiency, probing
@@ -313,7 +313,7 @@ class Job:
     """What is measured; `matrices` are computed once a set."""
 
     model: Model
-    teacher: StlKernel
+    teacher: SampledKernel
     sets: Sequence[FormulaSet]
     quick: bool
     seed: int
@@ -334,7 +334,7 @@ def run(
     claims: Iterable[str],
     model: Model,
     sets: Sequence[FormulaSet],
-    teacher: StlKernel,
+    teacher: SampledKernel,
     quick: bool = False,
     seed: int = 0,
     progress: Report | None = None,

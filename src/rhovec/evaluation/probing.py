@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula
-from ..kernel import StlKernel
+from ..kernel import SampledKernel
 from ..pages import GREY
 from ..robustness import robustness, satisfaction
 from .agreement import Embed, unit_rows
@@ -57,7 +57,7 @@ QUICK = Probe(n_fit=1000, n_validation=200, width=64, epochs=30)
 
 
 def probing(
-    embed: Embed, teacher: StlKernel, test: FormulaSet, probe: Probe | None = None, seed: int = 0
+    embed: Embed, teacher: SampledKernel, test: FormulaSet, probe: Probe | None = None, seed: int = 0
 ) -> list[dict[str, Any]]:
     """A row for each target, statistic (r and MAE), kind of features and probe; the noise floors; and
     the ratios of the two kinds' MAE. `n` counts test formulae, `low` to `high` is a 95 % interval.
@@ -126,7 +126,7 @@ def probing(
     return rows
 
 
-def _targets(formulae: list[Formula], teacher: StlKernel, seed: int) -> np.ndarray:
+def _targets(formulae: list[Formula], teacher: SampledKernel, seed: int) -> np.ndarray:
     """(B, 2) float64: the means of TARGETS over SIGNALS signals."""
     names = teacher.measure.variables
     signals = np.concatenate(list(teacher.measure.blocks(SIGNALS, seed)))

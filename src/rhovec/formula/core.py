@@ -8,6 +8,7 @@ without recursion, and engines read its arrays as they are.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -18,6 +19,7 @@ import numpy as np
 from ..errors import FormulaError
 from . import operators as ops
 from .operators import Channel, Row
+from .shape import shape_of
 
 
 @lru_cache(maxsize=65536)
@@ -56,17 +58,34 @@ class Formula:
     _hash: int | None
     _shape: tuple[np.ndarray, np.ndarray, int] | None
 
-    def __init__(self, code: np.ndarray, thresholds: np.ndarray, channels: tuple[Channel, ...]):
+    def __init__(self) -> None:
+        raise TypeError(
+            "build a Formula with rv.parse, Formula.from_rows, or ~a, a & b, a | b, a >> b"
+        )
+
+    @classmethod
+    def trusted(
+        cls, code: np.ndarray, thresholds: np.ndarray, channels: tuple[Channel, ...]
+    ) -> Formula:
+        """Wrap arrays that are known to be a formula's, without any check."""
+        self = object.__new__(cls)
         for name, value in (("code", code), ("thresholds", thresholds)):
             value.setflags(write=False)
             object.__setattr__(self, name, value)
         object.__setattr__(self, "channels", channels)
         object.__setattr__(self, "_hash", None)
         object.__setattr__(self, "_shape", None)
+        return self
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Row]) -> Formula:
-        """Build from postfix rows (operator, lo, hi, channel or None, threshold)."""
+    def from_rows(cls, rows: Sequence[Row], *, check: bool = True) -> Formula:
+        """Build from postfix rows (operator, lo, hi, channel or None, threshold).
+
+        check: refuse rows that are no formula; without it they are taken on trust.
+        """
+        if check:
+            rows = list(rows)
+            check_rows(rows)
         channels: dict[Channel, int] = {}
         code: list[int] = []
         thresholds: list[float] = []
@@ -77,7 +96,9 @@ class Formula:
             else:
                 code += (op, lo, hi, channels.setdefault(channel, len(channels)))
                 thresholds.append(threshold + 0.0)  # -0.0 becomes 0.0
-        return cls(np.array(code, np.int64).reshape(-1, 4), np.array(thresholds), tuple(channels))
+        return cls.trusted(
+            np.array(code, np.int64).reshape(-1, 4), np.array(thresholds), tuple(channels)
+        )
 
     def rows(self) -> list[Row]:
         channels = self.channels
@@ -111,27 +132,7 @@ class Formula:
     def shape(self) -> tuple[np.ndarray, np.ndarray, int]:
         """(subtree sizes, subtree depths, horizon), computed once."""
         if self._shape is None:
-            # Lists of Python integers: quick to index, and sums of bounds may exceed 64 bits.
-            sizes: list[int] = []
-            depths: list[int] = []
-            horizons: list[int] = []
-            for i, (op, lo, hi, _) in enumerate(self.code.tolist()):
-                size, depth, horizon = 1, 0, 0
-                if ops.ARITY[op] > 0:
-                    right = i - 1
-                    size, depth, horizon = sizes[right] + 1, depths[right] + 1, horizons[right]
-                    if ops.ARITY[op] == 2:
-                        left = right - sizes[right]
-                        size += sizes[left]
-                        depth = max(depth, depths[left] + 1)
-                        horizon = max(horizon, horizons[left])
-                    if op == ops.NEXT:
-                        horizon += 1
-                    elif ops.is_timed(op):
-                        horizon += lo if hi == ops.UNBOUNDED else hi
-                sizes.append(size)
-                depths.append(depth)
-                horizons.append(horizon)
+            sizes, depths, horizons = shape_of(self.code.tolist())
             shape = (np.array(sizes, np.int64), np.array(depths, np.int64), horizons[-1])
             object.__setattr__(self, "_shape", shape)
         assert self._shape is not None
@@ -177,7 +178,7 @@ class Formula:
         raise AttributeError("a Formula is frozen")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Formula, (self.code, self.thresholds, self.channels))
+        return (Formula.trusted, (self.code, self.thresholds, self.channels))
 
     def __copy__(self) -> Formula:
         return self
@@ -201,6 +202,67 @@ class Formula:
 
     def __bool__(self) -> NoReturn:
         raise TypeError("a Formula has no truth value; combine formulae with &, | and ~")
+
+
+def check_rows(rows: Sequence[Row]) -> None:
+    """Refuse rows that are not the postfix program of one formula, naming the row at fault."""
+    depth = 0  # complete subtrees so far
+    for i, row in enumerate(rows):
+        try:
+            op, lo, hi, channel, threshold = row
+        except (TypeError, ValueError):
+            raise FormulaError(
+                f"row {i} must be (operator, lo, hi, channel or None, threshold), not {row!r}"
+            ) from None
+        if any(not isinstance(v, int | np.integer) or isinstance(v, bool) for v in (op, lo, hi)):
+            raise FormulaError(
+                f"row {i}: operator and bounds must be whole numbers, not {row[:3]!r}"
+            )
+        if not 0 <= op < len(ops.TABLE):
+            raise FormulaError(f"row {i}: there is no operator with number {op}")
+        name, needed = ops.NAMES[op], ops.arity(op)
+        if ops.IS_ATOM[op]:
+            _check_atom(i, channel, threshold)
+        elif channel is not None or threshold != 0:
+            raise FormulaError(f"row {i}: {name} has no channel and no threshold; give None and 0")
+        if ops.is_timed(op):
+            check_bounds(lo, hi)
+        elif lo or hi:
+            raise FormulaError(f"row {i}: {name} has no time bounds; give 0 and 0")
+        if depth < needed:
+            raise FormulaError(
+                f"row {i}: {name} needs {needed} operand(s) before it, but there are {depth}"
+            )
+        depth += 1 - needed
+    if depth != 1:
+        raise FormulaError(
+            "no formula given: there are no rows" if not rows
+            else f"the rows are {depth} formulae side by side; join them with an operator"
+        )  # fmt: skip
+
+
+def _check_atom(i: int, channel: object, threshold: object) -> None:
+    if not isinstance(channel, tuple) or not _is_canonical(channel):
+        raise FormulaError(
+            f"row {i}: a channel is a tuple of (name, coefficient) in canonical order and sign, as "
+            f"`canonical_channel` gives it, not {channel!r}"
+        )
+    if not isinstance(threshold, float | int | np.floating | np.integer) or not math.isfinite(
+        threshold
+    ):
+        raise FormulaError(f"row {i}: a threshold must be a finite number, not {threshold!r}")
+
+
+@lru_cache(maxsize=65536)
+def _is_canonical(channel: tuple[Any, ...]) -> bool:
+    for term in channel:
+        if not (
+            isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], str) and term[0]
+        ):
+            return False
+        if not isinstance(term[1], float | int) or not math.isfinite(term[1]):
+            return False
+    return bool(channel) and canonical_channel(dict(channel))[0] == channel
 
 
 def compose(op: int, *operands: Formula, lo: int = 0, hi: int = ops.UNBOUNDED) -> Formula:

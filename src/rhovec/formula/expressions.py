@@ -2,7 +2,7 @@
 
 Every expression of the language is one or the other: sums are distributed over max and min, abs(e)
 is max(e, -e), and products are by constants. Decimals of 50 digits make `x + 0.1 >= 0.4` the same
-as `x >= 0.3`. Size and nesting stay below LINEAR_LIMIT, so walking an expression may recurse.
+as `x >= 0.3`. Size and nesting stay below MAX_LINEAR, so walking an expression may recurse.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import decimal
 from decimal import Decimal
 from typing import NamedTuple
 
-LINEAR_LIMIT = 256  # linear atoms one comparison may expand to, and terms one of them may have
+MAX_LINEAR = 256  # linear atoms that one comparison may expand to
+MAX_VARIABLES = 256  # terms of one linear expression
 ARITHMETIC = decimal.Context(prec=50, Emax=10_000, Emin=-10_000)
 ARITHMETIC.traps[decimal.Underflow] = False
 ZERO, ONE, MINUS_ONE = Decimal(0), Decimal(1), Decimal(-1)
@@ -34,8 +35,11 @@ class Extremum(NamedTuple):
 Expression = Linear | Extremum
 
 
-class TooManyTermsError(Exception):
-    """An expression would grow beyond LINEAR_LIMIT; the parser says where."""
+class TooLargeError(Exception):
+    """An expression would pass a limit, which the message names; the parser says where."""
+
+    PARTS = f"this expands to more than {MAX_LINEAR} linear expressions"
+    VARIABLES = f"a sum may have at most {MAX_VARIABLES} variables; make it a channel of its own"
 
 
 def negated(value: Expression) -> Expression:
@@ -78,11 +82,11 @@ def added(a: Expression, b: Expression) -> Expression:
                 del terms[name]
             else:
                 terms[name] = total
-        if len(terms) > LINEAR_LIMIT:
-            raise TooManyTermsError
+        if len(terms) > MAX_VARIABLES:
+            raise TooLargeError(TooLargeError.VARIABLES)
         return Linear(terms, ARITHMETIC.add(a.constant, b.constant))
-    if count(a) * count(b) > LINEAR_LIMIT:
-        raise TooManyTermsError
+    if count(a) * count(b) > MAX_LINEAR:
+        raise TooLargeError(TooLargeError.PARTS)
     if isinstance(a, Linear):
         a, b = b, a
     assert isinstance(a, Extremum)

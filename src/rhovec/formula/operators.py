@@ -9,10 +9,11 @@ an `expansion` is fully defined by it: engines and models never see it (expand.p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
+
+from ..errors import FormulaError
 
 UNBOUNDED = -1  # the right bound of [a,inf]
 MAX_BOUND = 10**15
@@ -23,7 +24,10 @@ MAX_BOUND = 10**15
 # A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
 Channel = tuple[tuple[str, float], ...]
 Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
-Rows = list[Row]
+
+# One step of an expansion, in postfix order: an operand, "a" or "b" (a unary operator's is "a"), or an
+# operator with its bounds, where "lo" and "hi" stand for the bounds of the expanded operator.
+Step = str | tuple[int, int | str, int | str]
 
 
 class Operator(NamedTuple):
@@ -31,18 +35,15 @@ class Operator(NamedTuple):
 
     name: str  # canonical spelling
     arity: int
-    binding: int = 0  # operators with a higher number bind tighter; 0 where it does not matter
+    binding: int = 0  # a higher number binds tighter; constants need none
     spellings: tuple[str, ...] = ()  # the others that are accepted
     timed: bool = False  # has a window [lo,hi]
-    dual: int | None = None  # not op(a, ...) = dual(not a, ...); for a comparison, its negation
+    dual: int | None = None  # not op(a, b) = dual(not a, not b); for a comparison, its negation
     right_associative: bool = False
-    expansion: Callable[[Rows, Rows, int, int], Rows] | None = None  # of operands a, b and lo, hi
+    expansion: tuple[Step, ...] | None = None
 
 
-def node(op: int, lo: int = 0, hi: int = 0) -> Row:
-    """The row of an operator or a constant."""
-    return op, lo, hi, None, 0.0
-
+_NOT, _AND, _OR = ((op, 0, 0) for op in (NOT, AND, OR))
 
 TABLE: tuple[Operator, ...] = (
     Operator(">=", 0, 7, ("≥",), dual=LT),
@@ -52,24 +53,27 @@ TABLE: tuple[Operator, ...] = (
     Operator("true", 0, spellings=("⊤",), dual=FALSE),
     Operator("false", 0, spellings=("⊥",), dual=TRUE),
     Operator("not", 1, 6, ("!", "~", "¬")),
-    Operator("next", 1, 6, ("X",), dual=NEXT,
-             expansion=lambda a, b, lo, hi: [*a, node(EVENTUALLY, 1, 1)]),
+    Operator("next", 1, 6, ("X",), dual=NEXT, expansion=("a", (EVENTUALLY, 1, 1))),
     Operator("always", 1, 6, ("globally", "alw", "alw_", "G", "□"), timed=True, dual=EVENTUALLY),
     Operator("eventually", 1, 6, ("finally", "ev", "ev_", "F", "◇"), timed=True, dual=ALWAYS),
     Operator("and", 2, 4, ("&", "&&", "/\\", "∧"), dual=OR),
     Operator("or", 2, 3, ("|", "||", "\\/", "∨"), dual=AND),
     Operator("->", 2, 2, ("implies", "=>", "→"), right_associative=True,
-             expansion=lambda a, b, lo, hi: [*a, node(NOT), *b, node(OR)]),
-    Operator("<->", 2, 1, ("iff", "<=>", "↔"), expansion=lambda a, b, lo, hi: [
-        *a, *b, node(AND), *a, node(NOT), *b, node(NOT), node(AND), node(OR)]),
+             expansion=("a", _NOT, "b", _OR)),
+    Operator("<->", 2, 1, ("iff", "<=>", "↔"),
+             expansion=("a", "b", _AND, "a", _NOT, "b", _NOT, _AND, _OR)),
     Operator("until", 2, 5, ("until_", "U"), timed=True, dual=RELEASE, right_associative=True),
     Operator("release", 2, 5, ("R",), timed=True, dual=UNTIL, right_associative=True,
-             expansion=lambda a, b, lo, hi: [
-                 *a, node(NOT), *b, node(NOT), node(UNTIL, lo, hi), node(NOT)]),
+             expansion=("a", _NOT, "b", _NOT, (UNTIL, "lo", "hi"), _NOT)),
     Operator("weak_until", 2, 5, ("W", "unless"), timed=True, right_associative=True,
-             expansion=lambda a, b, lo, hi: [
-                 *a, *b, node(UNTIL, lo, hi), *a, node(ALWAYS, 0, hi), node(OR)]),
+             expansion=("a", "b", (UNTIL, "lo", "hi"), "a", (ALWAYS, 0, "hi"), _OR)),
 )  # fmt: skip
+
+
+def node(op: int, lo: int = 0, hi: int = 0) -> Row:
+    """The row of an operator or a constant."""
+    return op, lo, hi, None, 0.0
+
 
 NAMES = tuple(operator.name for operator in TABLE)
 COMPARISONS = (GE, GT, LE, LT)
@@ -89,3 +93,9 @@ def arity(op: int) -> int:
 
 def is_timed(op: int) -> bool:
     return TABLE[op].timed
+
+
+def refuse(op: int, what: str) -> NoReturn:
+    """End a dispatch over operators: `what` has no rule for this one."""
+    name = NAMES[op] if 0 <= op < len(TABLE) else f"with number {op}"
+    raise FormulaError(f"{what} knows no operator {name}")

@@ -2,7 +2,7 @@
 
 Expressions and formulae share the loop, because an opening parenthesis may start either. Operators
 are written out in postfix order the moment they are complete, which is the form a Formula has, so
-nesting is limited by memory alone. Two shortcuts carry most texts: a plain atom (`x_0 >= 0.3`) is
+nesting is limited only by memory. Two shortcuts carry most texts: a plain atom (`x_0 >= 0.3`) is
 one match written straight to its row, and so is a window of whole steps. All other numbers stay
 exact decimals until they become float64, so that 0.3 s is three steps of 0.1 s.
 
@@ -25,12 +25,12 @@ from . import operators as ops
 from .core import Formula, canonical_channel
 from .expressions import (
     ARITHMETIC,
-    LINEAR_LIMIT,
+    MAX_LINEAR,
     ONE,
     ZERO,
     Expression,
     Linear,
-    TooManyTermsError,
+    TooLargeError,
     added,
     copied,
     count,
@@ -82,6 +82,11 @@ _BINDING = {op: row.binding for op, row in enumerate(ops.TABLE)} | {
 }  # fmt: skip
 _RIGHT_ASSOCIATIVE = {op for op, row in enumerate(ops.TABLE) if row.right_associative}
 _SUM, _COMPARISON, _PREFIX, _UNTIL = (_BINDING[op] for op in (_ADD, ops.GE, ops.NOT, ops.UNTIL))
+# Operators' words that are also read as names: those of binary operators where an operand is expected,
+# the letters of unary ones if no formula can follow (`F >= 0`, `x + F > 1`).
+_BINARY_WORDS = {"U", "R", "W", "release", "weak_until", "unless"}
+UNARY_LETTERS = {"G", "F", "X"}
+_AFTER_NAMES = {*_BINARY, ")", ","} - _BINARY_WORDS - {"+", "-"}
 _TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
 _FLIPPED = {ops.GE: ops.LE, ops.GT: ops.LT, ops.LE: ops.GE, ops.LT: ops.GT}
 
@@ -91,7 +96,7 @@ _Operator = tuple[int, int, int, int, int]
 
 
 class _Comparison:
-    """On the operand stack: expressions with the comparisons between them, or one expression alone.
+    """On the operand stack: expressions with the comparisons between them, or a single expression.
 
     A formula, which is already written out, stands there as the position of its first character.
     """
@@ -113,7 +118,7 @@ def _position(operand: _Operand) -> int:
 
 @lru_cache(maxsize=4096)
 def _plain_channel(name: str) -> Channel | None:
-    """The channel of a variable alone, one object for all its uses; None for a reserved word."""
+    """Channel of a single variable, one object for all its uses; None for a reserved word."""
     return None if name in RESERVED else ((name, 1.0),)
 
 
@@ -191,6 +196,7 @@ class _Parser:
         self.token = ""
         self.position = 0  # where it starts
         self.end = 0  # where it ends
+        self.letter = ""  # the last operator that was spelled G, F or X
 
     def fail(self, message: str, position: int | None = None) -> ParseError:
         return ParseError(message, self.text, self.position if position is None else position)
@@ -226,7 +232,7 @@ class _Parser:
                 f"expected ')' to close the one opened here, found {self.found()}", opened
             )
         self.complete_formula()
-        return Formula.from_rows(self.rows)
+        return Formula.from_rows(self.rows, check=False)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -240,8 +246,9 @@ class _Parser:
         if token == "(":
             operators.append((0, _OPEN, start, 0, 0))
             return True
-        if token in _UNARY:
+        if token in _UNARY and not self.is_name(token):
             op = _UNARY[token]
+            self.letter = token if token in UNARY_LETTERS else self.letter
             lo, hi = self.read_window() if op in _TIMED else (0, 0)
             operators.append((_BINDING[op], op, start, lo, hi))
             return True
@@ -255,12 +262,31 @@ class _Parser:
         elif token in _CONSTANTS:
             self.rows.append((_CONSTANTS[token], 0, 0, None, 0.0))
             self.operands.append(start)
-        elif self.kind == "name" and token not in RESERVED:
+        elif self.kind == "name" and (token not in RESERVED or self.is_name(token)):
             self.operands.append(_Comparison(start, Linear({token: ONE}, ZERO)))
         else:
             hint = " ('inf' may only stand in an interval)" if token == "inf" else ""
             raise self.fail(f"expected a formula or an expression, found {self.found()}{hint}")
         return False
+
+    def is_name(self, token: str) -> bool:
+        """Whether an operator's word stands for a variable, here where an operand is expected."""
+        if token not in UNARY_LETTERS:
+            return token in _BINARY_WORDS
+        if self.operators:
+            binding, op, *_ = self.operators[-1]
+            if binding >= _COMPARISON or op in (_ABS, _MIN, _MAX):
+                return True
+        follower = _TOKEN.match(self.text, self.end)
+        assert follower is not None
+        return follower[follower.lastgroup or 0] in _AFTER_NAMES
+
+    def letter_hint(self) -> str:
+        """For an error that may come from a variable with an operator's letter as its name."""
+        if not self.letter:
+            return ""
+        name = ops.NAMES[_UNARY[self.letter]]
+        return f" (here {self.letter!r} means {name}; write the variable as `1 * {self.letter}`)"
 
     def read_plain_atom(self) -> bool:
         """Read and write out `variable comparison number`, if that is what comes next."""
@@ -414,17 +440,15 @@ class _Parser:
             self.operands.append(left)
 
     def push(self, position: int, value: Expression) -> None:
-        if count(value) > LINEAR_LIMIT:
-            raise self.too_many(position)
+        if count(value) > MAX_LINEAR:
+            raise self.fail(TooLargeError.PARTS, position)
         self.operands.append(_Comparison(position, value))
-
-    def too_many(self, position: int) -> ParseError:
-        return self.fail(f"this expands to more than {LINEAR_LIMIT} linear expressions", position)
 
     def expression(self, operand: _Operand, op: int) -> Expression:
         if isinstance(operand, int) or operand.operators:
             raise self.fail(
-                f"{spelling(op)} takes numbers and variables, but this is a formula",
+                f"{spelling(op)} takes numbers and variables, but this is a formula"
+                + self.letter_hint(),
                 _position(operand),
             )
         return operand.expressions[0]
@@ -441,8 +465,8 @@ class _Parser:
                 return divided(a, b.constant)
             if op == _MUL and isinstance(a, Linear) and not a.terms:
                 return scaled(b, a.constant)
-        except TooManyTermsError:
-            raise self.too_many(position) from None
+        except TooLargeError as error:
+            raise self.fail(str(error), position) from None
         except decimal.DecimalException:
             raise self.fail("a constant here is too large", position) from None
         what = "a product of variables" if op == _MUL else "a division by a variable"
@@ -483,8 +507,8 @@ class _Parser:
             left, right = chain.expressions[i : i + 2]
             try:
                 self.write_comparison(op, added(left, negated(right)), chain.position)
-            except TooManyTermsError:
-                raise self.too_many(chain.position) from None
+            except TooLargeError as error:
+                raise self.fail(str(error), chain.position) from None
             except decimal.DecimalException:
                 raise self.fail("a constant here is too large", chain.position) from None
             if i:
@@ -535,7 +559,9 @@ class _Parser:
         threshold = -float(value.constant)
         if not terms:
             raise self.fail(
-                "this comparison has no variable (left); write true or false instead", position
+                "this comparison has no variable (left); write true or false instead"
+                + self.letter_hint(),
+                position,
             )
         if not all(map(math.isfinite, [*terms.values(), threshold])) or 0.0 in terms.values():
             raise self.fail("a number here is too large or too small for float64", position)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from . import operators as ops
 from .core import Formula
 from .operators import Channel, Row
-from .parser import exact_step
+from .parser import UNARY_LETTERS, exact_step
 
 
 def to_text(phi: Formula, dt: float | str | None = None) -> str:
@@ -60,13 +60,9 @@ def to_tree(phi: Formula) -> str:
 def node_text(row: Row, step: Fraction | None = None) -> str:
     """The text of one node without its operands."""
     op, lo, hi, channel, threshold = row
-    if channel is not None and ops.IS_ATOM[op]:
+    if channel is not None:
         return f"{channel_text(channel)} {ops.NAMES[op]} {number_text(threshold)}"
-    if (
-        op in (ops.TRUE, ops.FALSE, ops.NOT, ops.NEXT)
-        or not ops.is_timed(op)
-        or (lo == 0 and hi == ops.UNBOUNDED)
-    ):
+    if not ops.is_timed(op) or (lo == 0 and hi == ops.UNBOUNDED):
         return ops.NAMES[op]
     right = "inf" if hi == ops.UNBOUNDED else bound_text(hi, step)
     return f"{ops.NAMES[op]}[{bound_text(lo, step)},{right}]"
@@ -96,7 +92,9 @@ def channel_text(channel: Channel) -> str:
     parts: list[str] = []
     for name, coefficient in channel:
         size = abs(coefficient)
-        term = name if size == 1 else f"{number_text(size)} * {name}"
+        # `F + x` would be read as the operator F.
+        bare = size == 1 and (parts or len(channel) == 1 or name not in UNARY_LETTERS)
+        term = name if bare else f"{number_text(size)} * {name}"
         if not parts:
             parts.append(term if coefficient > 0 else f"-{term}")
         else:

@@ -6,18 +6,15 @@ are numbered over the whole batch, so each is computed once however many formula
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
-from ..errors import FormulaError
 from .core import Formula
 from .operators import Channel
-from .parser import parse
-
-FormulaLike = Formula | str
+from .shape import shapes
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,16 @@ class Programs:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def depths(self) -> np.ndarray:
+        """(B,) int64: `Formula.depth` of each."""
+        depths: np.ndarray = shapes(self.code)[1][self.offsets[1:] - 1]
+        return depths
+
+    def horizons(self) -> np.ndarray:
+        """(B,) int64: `Formula.horizon` of each, or MAX_HORIZON where it is larger."""
+        horizons: np.ndarray = shapes(self.code)[2][self.offsets[1:] - 1]
+        return horizons
 
     def part(self, first: int, last: int) -> Programs:
         """Formulae first ... last - 1."""
@@ -70,7 +77,7 @@ class Programs:
         return [
             Formula.from_rows([
                 (op, lo, hi, channels[c], t) for (op, lo, hi, c), t in islice(rows, size)
-            ])
+            ], check=False)
             for size in np.diff(self.offsets).tolist()
         ]  # fmt: skip
 
@@ -94,20 +101,3 @@ class Programs:
         place = np.where(local >= 0, np.repeat(base, np.diff(offsets)) + local, 0)
         code[:, 3] = np.array(remap)[place]
         return cls(code, thresholds, offsets, tuple(index))
-
-
-def as_formulae(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[Formula], bool]:
-    """(a list of formulae, whether a single one was given). Text is parsed."""
-    single = isinstance(formulae, Formula | str)
-    items: list[FormulaLike] = [formulae] if single else list(formulae)  # type: ignore[list-item, arg-type]
-    if not items:
-        raise FormulaError("no formula given: the list is empty")
-    out: list[Formula] = []
-    for i, item in enumerate(items):
-        if isinstance(item, str):
-            out.append(parse(item))
-        elif isinstance(item, Formula):
-            out.append(item)
-        else:
-            raise FormulaError(f"item {i} is a {type(item).__name__}, not a formula or its text")
-    return out, single

@@ -27,7 +27,7 @@ from .core import Formula, natural_key
 from .operators import Channel
 from .parser import exact_step, parse
 from .printer import channel_text
-from .programs import FormulaLike
+from .reader import FormulaLike
 
 LIFTED_DIGITS = 14  # a threshold that went down and up again comes back as it was written
 
@@ -211,7 +211,7 @@ class Schema:
         _require_finite(phi, thresholds)
         if self.stride > 1:
             code[:, 1:3] = self._lower_bounds(code)
-        return Formula(code, thresholds, tuple(((f"x_{i}", 1.0),) for i in indices))
+        return Formula.trusted(code, thresholds, tuple(((f"x_{i}", 1.0),) for i in indices))
 
     def lift(self, phi: FormulaLike) -> Formula:
         """A lowered formula in names, units and sampling steps: the inverse of `lower`.
@@ -236,7 +236,7 @@ class Schema:
             bounded = code[:, 2] != ops.UNBOUNDED
             code[:, 1] *= self.stride
             code[bounded, 2] *= self.stride
-        return Formula(code, thresholds, tuple(self.channels[i].terms for i in indices))
+        return Formula.trusted(code, thresholds, tuple(self.channels[i].terms for i in indices))
 
     def to_text(self, phi: FormulaLike) -> str:
         """A lowered formula as text in names, units and seconds."""

@@ -17,8 +17,13 @@ from typing import Any, NamedTuple
 
 from . import operators as ops
 from .core import Formula, natural_key
+from .expand import expand
 from .operators import Channel, Row
 
+# Negations are pushed through these; they stop at until and iff.
+_DUAL = {
+    op: dual for op, dual in ops.NEGATED.items() if op not in (ops.UNTIL, ops.RELEASE, ops.NEXT)
+}
 _STRICT = (ops.GT, ops.LT)
 
 
@@ -40,6 +45,7 @@ class _Group(NamedTuple):
 
 def simplify(phi: Formula) -> Formula:
     """The simplified formula; simplify(simplify(phi)) == simplify(phi)."""
+    phi = expand(phi)
     rows = phi.rows()
     sizes = phi.shape()[0].tolist()
     constants = _constants(rows, sizes)
@@ -87,8 +93,8 @@ def simplify(phi: Formula) -> Formula:
         if op in (ops.AND, ops.OR):
             pairs = [(o, f) for o, f in zip(operands, flips, strict=True) if constants[o] is None]
             operands, flips = tuple(o for o, _ in pairs), [f for _, f in pairs]
-        if flip and op in ops.NEGATED:
-            op = ops.NEGATED[op]
+        if flip and op in _DUAL:
+            op = _DUAL[op]
         for operand, operand_flip in zip(operands, flips, strict=True):
             reached[operand] = True
             negative[operand] = operand_flip
@@ -117,13 +123,12 @@ def simplify(phi: Formula) -> Formula:
             a, b = (build.close(r) for r in results)
             if op == ops.IFF:
                 done[i] = build.iff(a, b)
-            else:
-                node = (
-                    a
-                    if a == b and lo == 0
-                    else build.intern(_Node(ops.UNTIL, lo, hi, operands=(a, b)))
-                )
+            elif op == ops.UNTIL:
+                same = a == b and lo == 0
+                node = a if same else build.intern(_Node(op, lo, hi, operands=(a, b)))
                 done[i] = build.negate(node) if negative[i] else node
+            else:
+                ops.refuse(op, "simplify")
     return Formula.from_rows(build.rows(build.close(done[root])))
 
 
@@ -145,8 +150,10 @@ def _constants(rows: list[Row], sizes: list[int]) -> list[bool | None]:
             if op == ops.IMPLIES and a is not None:
                 a = not a
             out[i] = True if True in (a, b) else False if a is b is False else None
-        elif op == ops.IFF and a is not None and b is not None:
-            out[i] = a == b
+        elif op == ops.IFF:
+            out[i] = None if a is None or b is None else a == b
+        elif not ops.IS_ATOM[op]:
+            ops.refuse(op, "simplify")
     return out
 
 
@@ -217,7 +224,8 @@ class _Builder:
         return self.intern(_Node(op, operands=tuple(sorted(members, key=self.order))))
 
     def _drop_implied_atoms(self, op: int, members: set[int]) -> set[int]:
-        """Of atoms on one channel in one direction, and keeps the hardest and or the easiest."""
+        """Drop atoms that another on the same channel and in the same direction makes needless: `and`
+        keeps the hardest one, `or` the easiest."""
         best: dict[tuple[Channel, bool], int] = {}
         rest = set()
         for m in members:
@@ -251,7 +259,7 @@ class _Builder:
         return self.intern(_Node(op, lo, hi, operands=(operand,)))
 
     def iff(self, a: int, b: int) -> int:
-        """Of `a <-> b` and its equal `not a <-> not b`, operands sorted, the first in order."""
+        """The canonical one of `a <-> b` and its equal `not a <-> not b`, with sorted operands."""
         pairs = ((a, b), (self.negate(a), self.negate(b)))
         ordered = (tuple(sorted(pair, key=self.order)) for pair in pairs)
         first = min(ordered, key=lambda pair: [self.order(o) for o in pair])
@@ -278,12 +286,12 @@ class _Builder:
                 opposite = self.iff(self.negations[node.operands[0]], node.operands[1])
             elif node.op in (ops.AND, ops.OR):
                 members = [self.negations[o] for o in node.operands]
-                opposite = self.close(_Group(ops.NEGATED[node.op], members))
+                opposite = self.close(_Group(_DUAL[node.op], members))
             elif node.op in (ops.ALWAYS, ops.EVENTUALLY):
                 inner = self.negations[node.operands[0]]
-                opposite = self.window(ops.NEGATED[node.op], node.lo, node.hi, inner)
+                opposite = self.window(_DUAL[node.op], node.lo, node.hi, inner)
             else:
-                opposite = self.intern(node._replace(op=ops.NEGATED[node.op]))
+                opposite = self.intern(node._replace(op=_DUAL[node.op]))
             self.negations[current] = opposite
             self.negations.setdefault(opposite, current)
         return self.negations[number]

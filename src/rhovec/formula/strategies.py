@@ -56,17 +56,14 @@ def formulae(
         return bounded | st.integers(0, max_bound).map(lambda lo: (lo, ops.UNBOUNDED))
 
     def extend(inner: st.SearchStrategy[Formula]) -> st.SearchStrategy[Formula]:
-        return st.one_of(
-            st.builds(compose, st.sampled_from((ops.NOT, ops.NEXT)), inner),
-            st.builds(compose, st.sampled_from((ops.AND, ops.OR, ops.IMPLIES, ops.IFF)), inner, inner),
-            st.builds(
-                lambda op, a, window: compose(op, a, lo=window[0], hi=window[1]),
-                st.sampled_from((ops.ALWAYS, ops.EVENTUALLY)), inner, interval(),
-            ),
-            st.builds(
-                lambda a, b, window: compose(ops.UNTIL, a, b, lo=window[0], hi=window[1]),
-                inner, inner, interval(),
-            ),
-        )  # fmt: skip
+        def applied(operands: int, timed: bool) -> st.SearchStrategy[Formula]:
+            kind = (operands, timed)
+            fitting = [op for op, row in enumerate(ops.TABLE) if (row.arity, row.timed) == kind]
+            return st.builds(
+                lambda op, window, *given: compose(op, *given, lo=window[0], hi=window[1]),
+                st.sampled_from(fitting), interval(), *[inner] * operands,
+            )  # fmt: skip
+
+        return st.one_of(applied(1, False), applied(2, False), applied(1, True), applied(2, True))
 
     return st.recursive(leaves, extend, max_leaves=max_leaves)

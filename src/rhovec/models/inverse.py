@@ -23,7 +23,7 @@ from ..formula.core import Formula
 from ..formula.fragment import in_fragment
 from ..formula.operators import Channel, Row
 from ..formula.simplify import simplify
-from ..kernel import Progress, StlKernel
+from ..kernel import Progress, SampledKernel
 from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
 
 BUDGET = 90  # formulae embedded per request, including candidates
@@ -190,7 +190,7 @@ def simpler(found: Sequence[Found]) -> list[Found]:
     return kept
 
 
-def check(kernel: StlKernel, phi: Formula, found: Sequence[Found]) -> list[Checked]:
+def check(kernel: SampledKernel, phi: Formula, found: Sequence[Found]) -> list[Checked]:
     """Answers to a formula's vector with their exact kernel, the largest first."""
     formulae = [one.formula for one in found]
     values = kernel.gram([phi], formulae)[0].tolist()
@@ -340,7 +340,7 @@ class _Numbers:
         thresholds[self.atoms] = values[:a].round(DECIMALS).clip(-self.largest, self.largest) + 0.0
         code[self.left, 1] = values[a:b].round().clip(0, MAX_BOUND)
         code[self.right, 2] = values[b:].round().clip(code[self.right, 1], MAX_BOUND)
-        return Formula(code, thresholds, self.formula.channels)
+        return Formula.trusted(code, thresholds, self.formula.channels)
 
     def probes(self) -> tuple[list[Formula], np.ndarray]:
         """P formulae with one changed number each, and the changes (P,)."""
@@ -440,7 +440,7 @@ def plain(phi: Formula) -> Formula:
     code[code[:, 0] == ops.LT, 0] = ops.LE
     code[:, 1] = code[:, 1].clip(0, MAX_BOUND)
     code[code[:, 2] >= MAX_BOUND, 2] = ops.UNBOUNDED
-    return Formula(code, phi.thresholds, phi.channels)
+    return Formula.trusted(code, phi.thresholds, phi.channels)
 
 
 def _structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:

@@ -23,14 +23,13 @@ import numpy as np
 
 from ..errors import FormulaError, MissingDependencyError, RhovecError
 from ..formula import operators as ops
-from ..formula.bulk import as_programs
 from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
-from ..formula.programs import FormulaLike, Programs, as_formulae
+from ..formula.programs import Programs
+from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
 from ..formula.schema import Schema
-from ..kernel import BooleanKernel, Formulae, IntegratedKernel, Progress, StlKernel
+from ..kernel import BooleanKernel, IntegratedKernel, Progress, StlKernel
 from ..signals import BaseMeasure
-from ..tokens.tree import COMPILED_FROM, depths, plain_or_compiled
 from . import store
 from .config import EncoderConfig
 from .generate import Generator
@@ -45,7 +44,8 @@ if TYPE_CHECKING:
 DEFAULT = Path(__file__).parents[1] / "weights" / "default"
 MAX_NODES = 2000  # of a formula: attention needs memory for their square
 BLOCK = 1 << 20  # sum of squared lengths embedded at once; short formulae count as 64 tokens
-KERNELS: dict[str, Any] = {  # that a model can be distilled from, by their names in its config
+# Kernels that a model's config can name as its teacher.
+KERNELS: dict[str, type[StlKernel] | type[BooleanKernel] | type[IntegratedKernel]] = {
     "robustness": StlKernel,
     "boolean": BooleanKernel,
     "integrated": IntegratedKernel,
@@ -262,11 +262,10 @@ class Model:
         """What in the formulae is outside the range of the training."""
         return self._outside(_read(formulae)[0])
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
-        """The teacher: the exact kernel that the model was distilled from, on n_signals traces.
-
-        If it was a BooleanKernel or an IntegratedKernel, which have the same methods, it is one here.
-        """
+    def kernel(
+        self, n_signals: int | None = None, seed: int = 0
+    ) -> StlKernel | BooleanKernel | IntegratedKernel:
+        """The teacher: the exact kernel that the model was distilled from, on n_signals traces."""
         teacher = self.config["teacher"]
         name = teacher.get("kernel", "robustness")
         try:
@@ -279,8 +278,7 @@ class Model:
                 "does not describe it; compare with a kernel of your own"
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
-        kernel: StlKernel = kind(measure, n_signals, sigma2, seed, device=device)
-        return kernel
+        return kind(measure, n_signals, sigma2, seed, device=device)
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {
@@ -437,6 +435,5 @@ def _measures(programs: Programs, depth: bool) -> dict[str, np.ndarray]:
     out = {kind: np.maximum.reduceat(value, starts) for kind, value in values.items()}
     out["nodes"] = np.diff(programs.offsets)
     if depth:
-        large = len(programs.code) >= COMPILED_FROM
-        out["depth"] = plain_or_compiled(depths, large)(programs.code, programs.offsets)
+        out["depth"] = programs.depths()
     return out

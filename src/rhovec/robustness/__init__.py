@@ -7,21 +7,23 @@ autograd  gradients in torch. `robustness` and `satisfaction` choose by what the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..errors import FormulaError, HorizonError, RhovecError
+from ..errors import FormulaError, HorizonError, RhovecError, SignalError
 from ..formula import operators as ops
-from ..formula.programs import FormulaLike, Programs, as_formulae
+from ..formula.printer import channel_text
+from ..formula.programs import Programs
+from ..formula.reader import Formulae, as_programs
 from .inputs import Signals, as_signals, is_torch
 
 __all__ = ["robustness", "satisfaction"]
 
 
 def robustness(
-    formulae: FormulaLike | Iterable[FormulaLike],
+    formulae: Formulae,
     signals: Any,
     *,
     variables: Sequence[str] | None = None,
@@ -45,7 +47,7 @@ def robustness(
 
 
 def satisfaction(
-    formulae: FormulaLike | Iterable[FormulaLike],
+    formulae: Formulae,
     signals: Any,
     *,
     variables: Sequence[str] | None = None,
@@ -60,7 +62,7 @@ def satisfaction(
 
 
 def _evaluate(
-    formulae: FormulaLike | Iterable[FormulaLike],
+    formulae: Formulae,
     signals: Any,
     variables: Sequence[str] | None,
     trace: bool,
@@ -71,15 +73,14 @@ def _evaluate(
 ) -> Any:
     if end not in ("hold", "strict"):
         raise RhovecError(f'end must be "hold" or "strict", not {end!r}')
-    parsed, single = as_formulae(formulae)
-    programs = Programs.pack(parsed)
+    programs, single = as_programs(formulae)
     used = list(dict.fromkeys(name for channel in programs.channels for name, _ in channel))
     given = as_signals(signals, variables, used)
     if end == "strict":
-        horizon = max(f.horizon for f in parsed)
-        shortest = min(given.lengths or [given.values.shape[2]])
+        horizons = programs.horizons()
+        at_fault = int(horizons.argmax())
+        horizon, shortest = horizons[at_fault], min(given.lengths or [given.values.shape[2]])
         if horizon >= shortest:
-            at_fault = next(i for i, f in enumerate(parsed) if f.horizon == horizon)
             raise HorizonError(
                 f"formula {at_fault} looks {horizon} steps ahead, but a trace has only {shortest} "
                 'points; give longer traces, or end="hold"'
@@ -116,6 +117,7 @@ def _dispatch(
     boolean: bool,
 ) -> Any:
     values = signals.values
+    _require_moderate(programs, signals)
     wants_torch = signals.is_torch and (
         values.requires_grad or thresholds is not None or temperature is not None
     )
@@ -159,12 +161,12 @@ def _dispatch(
 
 
 def _override(programs: Programs, thresholds: Any) -> Programs:
-    """The same programs with other constants, one for each atom in print order."""
+    """The same programs with other constants, one per atom in print order."""
     atoms = ops.IS_ATOM[programs.code[:, 0]]
     values = np.asarray(thresholds, np.float64)
     if values.shape != (int(atoms.sum()),):
         raise FormulaError(
-            f"thresholds must have shape ({int(atoms.sum())},), one number an atom in print order, "
+            f"thresholds must have shape ({int(atoms.sum())},), one number per atom in print order, "
             f"not {values.shape}"
         )
     if not np.isfinite(values).all():
@@ -172,6 +174,25 @@ def _override(programs: Programs, thresholds: Any) -> Programs:
     replaced = programs.thresholds.copy()
     replaced[atoms] = values
     return dataclasses.replace(programs, thresholds=replaced)
+
+
+def _require_moderate(programs: Programs, signals: Signals) -> None:
+    """Refuse sums that could overflow: inf - inf would be NaN."""
+    linear = [c for c in programs.channels if len(c) > 1 or c[0][1] != 1]
+    if not linear:
+        return
+    values = signals.values.detach() if signals.is_torch else signals.values
+    largest = {
+        name: float(abs(values[:, signals.columns[name]]).max())
+        for name in {name for channel in linear for name, _ in channel}
+    }
+    limit = float(np.finfo(np.float32 if values.dtype.itemsize == 4 else np.float64).max)
+    for channel in linear:
+        if not sum(abs(c) * largest[name] for name, c in channel) < limit:
+            raise SignalError(
+                f"{channel_text(channel)} is too large for {8 * values.dtype.itemsize}-bit "
+                "numbers on these signals; scale them down"
+            )
 
 
 def _stack_last(parts: list[Any]) -> Any:

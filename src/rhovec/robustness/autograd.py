@@ -55,7 +55,7 @@ from .lowering import (
     lower,
 )
 
-BLOCK = 2**24  # formulae run together while their traces have at most so many numbers
+BLOCK = 2**24  # numbers in the traces of formulae that run together
 
 # What stands for a formula's values: tensors (times, formulae, signals), one or several.
 Trace = tuple[Tensor, ...]
@@ -93,7 +93,8 @@ def robustness(
     is_atom = ops.IS_ATOM[programs.code[:, 0]]
     levels = _levels(programs.thresholds[is_atom], signals, thresholds)
     n_signals, _, points = signals.shape
-    # With its number in the place of its threshold, an instruction tells which atom it reads.
+    # With its number in the place of its threshold, an instruction tells which atom it reads, also
+    # where an expansion has written an atom twice.
     numbered = dataclasses.replace(programs, thresholds=np.cumsum(is_atom) - 1.0)
     code = lower(numbered, points, trace=trace, strict=strict)
     channels = _channels(programs, signals[:, :, : code.reach], columns)
@@ -135,7 +136,7 @@ def smooth_error_bound(phi: Formula, temperature: float, points: int) -> float:
     slots: dict[int, tuple[float, float]] = {}  # errors (downwards, upwards) in units of T
     for row in code.table.tolist():
         op, to = row[OP], row[TO]
-        if op <= CONSTANT:
+        if op in (ATOM, CONSTANT):
             slots[to] = 0.0, 0.0
             continue
         window = min(row[WIDTH], row[INPUT])
@@ -191,8 +192,7 @@ def _channels(programs: Programs, signals: Tensor, columns: dict[str, int]) -> T
 
 
 def _same_shape(code: Instructions, most: int) -> Iterator[list[int]]:
-    """Formulae whose instructions differ in channels and thresholds alone, in lists of at most
-    `most`."""
+    """Lists of at most `most` formulae whose instructions differ only in channels and thresholds."""
     shape = code.table.copy()
     op = shape[:, OP]
     shape[np.isin(op, (ATOM, MINIMUM_ATOM, MAXIMUM_ATOM)), FROM] = 0

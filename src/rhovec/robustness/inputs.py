@@ -60,6 +60,9 @@ def as_signals(signals: Any, variables: Sequence[str] | None, used: Sequence[str
             raise SignalError(
                 f"variables names {len(names)}, but the signals have {values.shape[1]} variables"
             )
+        for name in names:
+            if not isinstance(name, str):
+                raise SignalError(f"variables must be names, not {name!r}")
         if len(set(names)) < len(names):
             raise SignalError("variables names one variable twice")
     _require(used, names)
@@ -81,6 +84,8 @@ def _as_floats(values: Any, what: str) -> Any:
         if values.is_complex():
             raise SignalError(f"{what} must be real numbers, not {values.dtype}")
         return values.to(torch.float32 if values.is_floating_point() else torch.float64)
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise SignalError(f"{what} have masked values; fill them first (values.filled(...))")
     try:
         array = np.asarray(values)
     except ValueError:
@@ -130,11 +135,12 @@ def _hold_to_one_length(signals: Sequence[Any]) -> tuple[Any, list[int]]:
 
 
 def _require(used: Sequence[str], names: Sequence[str]) -> None:
-    missing = [name for name in used if name not in set(names)]
+    known = set(names)
+    missing = [name for name in used if name not in known]
     if missing:
-        known = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
         raise SignalError(
-            f"a formula uses {', '.join(missing[:8])}, but the signals have {known}; "
+            f"a formula uses {', '.join(missing[:8])}, but the signals have {shown}; "
             "name an array's variables with variables=[...]"
         )
 

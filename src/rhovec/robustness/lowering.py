@@ -1,11 +1,11 @@
 """Postfix programs -> instructions for the engines: what to compute, over which times, and where.
 
-Going down from the root, each node learns the range of times that its parent needs, so that time 0
-alone touches only a prefix of the trace; negations are pushed into the operators below them (exact:
-min and max are dual). Results live in an arena of rows, a row being one time for as many signals as
-an engine takes at once; a stack discipline places them, the operand that needs more room first (as
-Sethi and Ullman order registers), so that the arena of a formula grows with the logarithm of its
-size. An atom that is joined to something by min or max is read where it is used.
+Going down from the root, each node learns the range of times that its parent needs, so that an
+evaluation at time 0 touches only a prefix of the trace; negations are pushed into the operators below
+them (exact: min and max are dual). Results live in an arena of rows, a row being one time for all the
+signals that an engine takes at once; a stack discipline places them, the operand that needs more room
+first (as Sethi and Ullman order registers), so that the arena of a formula grows with the logarithm of
+its size. An atom that is joined to something by min or max is read where it is used.
 
 Held traces: beyond the last sample nothing changes, so a window is clipped at the last index. Under
 end="strict" each node has its own last index, the length minus its horizon, and only unbounded
@@ -20,6 +20,7 @@ import numpy as np
 from numba import njit
 
 from ..formula import operators as ops
+from ..formula.expand import expand_programs
 from ..formula.programs import Programs
 
 # Instructions.
@@ -54,8 +55,10 @@ def lower(programs: Programs, points: int, *, trace: bool, strict: bool) -> Inst
     """Instructions for traces of `points` points, for time 0 or (trace=True) for all times.
 
     Under strict, every formula's horizon must be below `points`; a trace of formula b then has
-    points - horizon rows.
+    points - horizon rows. Operators that no engine knows are expanded first; channels keep the
+    numbers that they have in `programs`.
     """
+    programs = expand_programs(programs)
     table, values, offsets, arena, reach = _lower(
         programs.code, programs.thresholds, programs.offsets, points, trace, strict
     )
@@ -222,6 +225,8 @@ def _lower(code, thresholds, offsets, points, trace, strict):  # type: ignore[no
                 row[FROM] = place + held
             elif op == ops.IFF:
                 row[OP], row[FROM] = EQUIVALENT, place + held
+            elif op != ops.UNTIL:
+                raise ValueError("an engine has no rule for an operator; expand it first")
             else:
                 row[OP] = UNTIL_SCAN
                 row[LEFT] = place if begun == left else place + held

@@ -1,7 +1,7 @@
 // Exact robustness on a GPU: a warp runs one formula on S signals, with T = 32 / S times side by side.
 //
 // Rows of the arena (see lowering.py) hold one time for the warp's S signals, so the 32 lanes always
-// touch 32 neighbouring numbers. Short formulae take S = 32 (a lane a signal); long ones take fewer
+// touch 32 neighbouring numbers. Short formulae take S = 32 (one lane per signal); long ones take fewer
 // signals, so that their arenas still fit in shared memory many times over, which is what hides its
 // latency. Running extremes and until are scans: T times by shuffles, then a carry from the later ones
 // (until's step u -> min(hi, max(lo, u)) composes with its like). Loads are issued CHUNK at a time;

@@ -78,20 +78,31 @@ def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: b
             stack.append(
                 [join([child[s] for s in times]) for times in _windows(len(child), lo, hi, end)]
             )
-        elif op == ops.UNTIL:
+        elif op in (ops.UNTIL, ops.RELEASE, ops.WEAK_UNTIL):
             right, left = stack.pop(), stack.pop()
             length = min(len(left), len(right))
+            # until: at some time s of the window right holds, and left at all times from t to s.
+            # release: at every time s of the window right holds, or left at some time from t to s.
+            within, over, start = conjunction, disjunction, bottom
+            if op == ops.RELEASE:
+                within, over, start = disjunction, conjunction, top
             out = []
             for t, times in enumerate(_windows(length, lo, hi, end)):
-                holds_until = left[t]  # conjunction of the left operand over [t, t']
+                so_far = left[t]  # of the left operand over [t, s]
                 reached = t
-                best = np.full(n, bottom, dtype)
+                value = np.full(n, start, dtype)
                 for s in times:
                     while reached < s:
                         reached += 1
-                        holds_until = conjunction([holds_until, left[reached]])
-                    best = disjunction([best, conjunction([right[s], holds_until])])
-                out.append(best)
+                        so_far = within([so_far, left[reached]])
+                    value = over([value, within([right[s], so_far])])
+                out.append(value)
+            if op == ops.WEAK_UNTIL:  # or left holds throughout, to the end of the window
+                throughout = _windows(len(left), 0, hi, end)
+                out = [
+                    disjunction([value, conjunction([left[s] for s in times])])
+                    for value, times in zip(out, throughout, strict=False)
+                ]
             stack.append(out)
         else:
             b, a = stack.pop(), stack.pop()
@@ -101,12 +112,13 @@ def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: b
                 both = [disjunction([u, v]) for u, v in zip(a, b, strict=False)]
             elif op == ops.IMPLIES:
                 both = [disjunction([negation(u), v]) for u, v in zip(a, b, strict=False)]
-            else:
-                assert op == ops.IFF
+            elif op == ops.IFF:
                 both = [
                     u == v if boolean else np.sign(u) * np.sign(v) * np.minimum(abs(u), abs(v))
                     for u, v in zip(a, b, strict=False)
                 ]
+            else:
+                ops.refuse(op, "the oracle")
             stack.append(both)
     (trace,) = stack
     out_array = np.full((n, points), False if boolean else np.nan, dtype)

@@ -26,7 +26,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula, Schema
-from ..formula.programs import FormulaLike, as_formulae
+from ..formula.reader import FormulaLike, as_formulae
 from ..kernel import Progress
 from ..signals import BaseMeasure
 from .rows import Chunk, Part, Rows, appearing, unit_rows

@@ -18,10 +18,11 @@ import numpy as np
 from ..errors import FormulaError
 from ..formula import operators as ops
 from ..formula.core import Formula
-from ..formula.fragment import REWRITTEN, in_fragment
+from ..formula.fragment import programs_in_fragment
 from ..formula.operators import Row
 from ..formula.programs import Programs
-from .tree import COMPILED_FROM, plain_or_compiled, variable_numbers
+from ..formula.shape import COMPILED_FROM, plain_or_compiled
+from .tree import variable_numbers
 
 PAD, BEGIN, END = range(3)
 OPERATOR = 3
@@ -53,8 +54,7 @@ def prefix_lengths(programs: Programs) -> np.ndarray:
 
 def prefix_tokens(programs: Programs, length: int) -> tuple[np.ndarray, np.ndarray]:
     """(tokens (B, length) int16, PAD behind END; lengths (B,) int64, with BEGIN and END)."""
-    if np.isin(programs.code[:, 0], list(REWRITTEN)).any():
-        programs = Programs.pack(list(map(in_fragment, programs.unpack())))
+    programs = programs_in_fragment(programs)
     lengths = prefix_lengths(programs)
     b = int(lengths.argmax())
     if lengths[b] > length:
@@ -117,9 +117,9 @@ def from_prefix(ids: Iterable[int]) -> Formula:
 class Grammar:
     """What may come next in B sequences, each BEGIN to start with.
 
-    Whichever allowed tokens are chosen, a sequence ends with END, parses, and has at most so many
-    nodes, so many operators on a path, and so many tokens, BEGIN and END included. Behind END
-    there is PAD alone.
+    Whichever allowed tokens are chosen, a sequence ends with END, parses, and keeps
+    to the limits on nodes, on operators along a path, and on tokens (BEGIN and END included). After END
+    there is only PAD.
     """
 
     def __init__(self, batch: int, max_nodes: int, max_depth: int, max_tokens: int):
@@ -236,7 +236,7 @@ def _write(code, variable, units, offsets, length):  # type: ignore[no-untyped-d
     out = np.zeros((len(offsets) - 1, length), np.int16)
     most = np.diff(offsets).max()
     size = np.empty(most, np.int64)  # of the subtree, in nodes
-    tokens = np.empty(most, np.int64)  # likewise
+    tokens = np.empty(most, np.int64)  # of the subtree
     place = np.empty(most, np.int64)
     for b in range(len(offsets) - 1):
         base, n = offsets[b], offsets[b + 1] - offsets[b]

@@ -23,8 +23,10 @@ from ..errors import FormulaError
 from ..formula import Formula, parse
 from ..formula import operators as ops
 from ..formula.printer import number_text
-from ..formula.programs import FormulaLike, Programs, as_formulae
-from .tree import COMPILED_FROM, first_fit, plain_or_compiled, variable_numbers
+from ..formula.programs import Programs
+from ..formula.reader import FormulaLike, as_formulae
+from ..formula.shape import COMPILED_FROM, plain_or_compiled
+from .tree import first_fit, variable_numbers
 
 SYMBOLS = (
     "unk", "pad", "/s", "s", "(", ")", "always", "eventually", "until", "and", "or", "not",

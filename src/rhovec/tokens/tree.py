@@ -14,32 +14,29 @@ that a single formula need not wait for the compiler.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..errors import FormulaError
 from ..formula import operators as ops
-from ..formula.bulk import compiled
 from ..formula.core import Formula
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
+from ..formula.shape import COMPILED_FROM, plain_or_compiled
 
 CLS, PADDING = 15, 16  # beside the numbers of the operators that models know
 OPERATORS = 17  # part of every model's shapes
 REACH = 6  # steps up or down the tree that are told apart
 # Relations of another token to this one: in another formula; the same; elsewhere in the tree, the
 # common ancestor being 1 ... REACH up; an ancestor, 1 ... REACH up, by the side on which this one lies;
-# a descendant, likewise. The side is 1 for what is right of an operator whose operands differ.
+# a descendant, in the same way. The side is 1 for what is right of an operator whose operands differ.
 APART, SELF, ELSEWHERE = range(3)
 ANCESTOR = ELSEWHERE + REACH
 DESCENDANT = ANCESTOR + 2 * REACH
 RELATIONS = DESCENDANT + 2 * REACH
 
 WIDTH = 64  # of a row, unless a formula needs more
-COMPILED_FROM = 600  # nodes in a batch
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class TreeTokens:
     relation: np.ndarray  # (R, W, W) uint8: how token j stands to token i
     owner: np.ndarray  # (R, W) int32: the token's formula, -1 for padding
     cls: np.ndarray  # (B,) int32: index of each formula's cls token in the R * W tokens
-    root: np.ndarray  # (B,) int32: likewise, of its last node
+    root: np.ndarray  # (B,) int32: index of its last node
 
     def ids(self, points: int) -> np.ndarray:
         """(R, W, 4) int16: operator, channel + 1, left bound + 1, right bound + 1; 0 is "none".
@@ -118,15 +115,11 @@ def variable_numbers(programs: Programs) -> np.ndarray:
         name, coefficient = channel[0]
         if len(channel) > 1 or coefficient != 1 or not re.fullmatch(r"x_(0|[1-9]\d{0,3})", name):
             raise FormulaError(
-                f"a model reads variables x_0, x_1, ... alone, not {channel_text(channel)}; "
+                f"a model reads only the variables x_0, x_1, ..., not {channel_text(channel)}; "
                 "lower the formula with a Schema first"
             )
         numbers.append(int(name[2:]))
     return np.array(numbers, np.int64)
-
-
-def plain_or_compiled(plain: Callable[..., Any], large: bool) -> Callable[..., Any]:
-    return compiled(plain) if large else plain
 
 
 def first_fit(lengths, width):  # type: ignore[no-untyped-def]
@@ -148,26 +141,6 @@ def first_fit(lengths, width):  # type: ignore[no-untyped-def]
         place[b] = r * width + width - free[r]
         free[r] -= need
     return place, used
-
-
-def depths(code, offsets):  # type: ignore[no-untyped-def]
-    """(B,) levels of operators above the deepest atom, of formulae in postfix order."""
-    out = np.empty(len(offsets) - 1, np.int64)
-    stack = np.empty(len(code) + 1, np.int64)
-    for b in range(len(out)):
-        top = 0
-        for i in range(offsets[b], offsets[b + 1]):
-            op = code[i, 0]
-            if ops.ARITY[op] == 0:
-                stack[top] = 0
-                top += 1
-                continue
-            if ops.ARITY[op] == 2:
-                top -= 1
-                stack[top - 1] = max(stack[top - 1], stack[top])
-            stack[top - 1] += 1
-        out[b] = stack[0]
-    return out
 
 
 def _fill(code, thresholds, offsets, variables, place, rows, width):  # type: ignore[no-untyped-def]

@@ -38,13 +38,14 @@ from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
 from ..formula.core import Formula
 from ..formula.programs import Programs
+from ..formula.shape import plain_or_compiled
 from ..models import store
 from ..models.config import MAX_THRESHOLD
 from ..models.decoder import Decoder
 from ..models.decoder_config import DecoderConfig
 from ..models.encoder import Packed
 from ..tokens import prefix, text
-from ..tokens.tree import first_fit, plain_or_compiled
+from ..tokens.tree import first_fit
 from .device import to_device
 from .loop import (
     Batch,

@@ -19,7 +19,6 @@ from ..corpus.families import find_families
 from ..evaluation.encoder import evaluate_encoder
 from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
-from ..formula.bulk import compiled
 from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..kernel import Teacher as Kernel
@@ -28,7 +27,6 @@ from ..models.decoder import Decoder
 from ..models.encoder import Encoder
 from ..models.model import DEFAULT
 from ..signals import BaseMeasure
-from ..tokens.tree import depths
 from . import distill, invert
 from .records import environment, write_json
 from .teachers import kernel_name, make_kernel
@@ -138,7 +136,7 @@ def training_range(config: distill.Config, errors: dict[str, float]) -> dict[str
     values = {
         "threshold": np.maximum.reduceat(np.abs(programs.thresholds), starts),
         "left bound": np.maximum.reduceat(programs.code[:, 1], starts),
-        "depth": compiled(depths)(programs.code, programs.offsets),
+        "depth": programs.depths(),
     }
     known = {kind: round(float(np.quantile(v, 0.999)), 1) for kind, v in values.items()}
     known |= {"right bound": config.points - 1, "nodes": config.nodes}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,9 +11,9 @@ from hypothesis import strategies as st
 
 import rhovec as rv
 from rhovec.errors import ParseError
-from rhovec.formula import bulk
-from rhovec.formula.bulk import as_programs, parse_programs
+from rhovec.formula import reader
 from rhovec.formula.programs import Programs
+from rhovec.formula.reader import as_programs, parse_programs, read_core
 from rhovec.formula.strategies import formulae
 
 FORMULAE = rv.random_formulae(2000, seed=5)
@@ -26,7 +28,7 @@ def test_most_texts_need_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(text: str) -> rv.Formula:
         raise AssertionError(text)
 
-    monkeypatch.setattr(bulk, "parse", never)
+    monkeypatch.setattr(reader, "parse", never)
     parse_programs(list(map(str, FORMULAE)))
     parse_programs(["G[0,10] x_0>0.3 & !(x_1<=-2 | x_12 >= 5.) U[1,inf] (x_0<1)", "x_3 < .5"])
 
@@ -46,7 +48,10 @@ TEXTS = [
     "always_ x_0 > 1", "alwaysx_0 > 1", "x_0 >\n 1", "x_0 > 1\nand x_1 > 2", "x_0 > 1 .5",
     "x_0 > 1.2.3", "x_0 >= = 1", "x_0 => 1", "x_0 > --1", "x_0 > +1", "x_0 > 1 != 2", "! = x_0",
     "next x_0 > 1", "eventuallyeventually x_0 > 1", "x_0 > 1 unti x_1 > 2", "U x_0 > 1",
-    "x_0 > .", "x_0 > -.5",
+    "x_0 > .", "x_0 > -.5", "x-1 > 0", "x*2 > 1", "x 0 > 1", "x,0 > 1", "x|3 > 0.5", "x.0 > 1",
+    "G[0,.5] x_0 > 1", "G[1,-2] x_0 > 1", "F[1,=2] x_0 > 1", "G[0,+5] x_0 > 1", "G[0,5 ] x_0 > 1",
+    "G[0,5:] x_0 > 1", "G[0,infx] x_0 > 1", "G[0,inf", "G[0,i", "F > 0", "G[0,2] F > 0", "U > 1",
+    "x_0 > 1 R x_1 > 2", "x_0 > 1 W[1,2] x_1 > 2", "x_0 > 1 release x_1 < 0", "not U > 1",
 ]  # fmt: skip
 
 
@@ -71,6 +76,53 @@ def test_any_text(text: str) -> None:
 @given(formulae())
 def test_any_formula(phi: rv.Formula) -> None:
     assert parse_programs([str(phi)]).unpack() == [phi]
+
+
+def test_a_long_list_is_read_as_one_by_one() -> None:
+    """Texts that an earlier reader took, or took for others."""
+    for odd in ("x-1 > 0", "x*2 > 1", "G[0,.5] x_0 > 1", "F[1,=2] x_0 > 1", "x 0 > 1", "x|3 > 0.5"):
+        with pytest.raises(ParseError) if odd != "x-1 > 0" and odd != "x*2 > 1" else nullcontext():
+            read = as_programs(["x_5 > 1"] * 70 + [odd])[0]
+            assert read.unpack()[-1] == rv.parse(odd)
+
+
+def test_channels_are_those_in_use() -> None:
+    read = parse_programs(["x_7 > 1", "x_3 > )", "x_2 > 1 and x_7 < 3"][::2])
+    assert read.channels == ((("x_7", 1.0),), (("x_2", 1.0),))
+    packed = Programs.pack([rv.parse("x_7 > 1"), rv.parse("x_2 > 1 and x_7 < 3")])
+    assert read.channels == packed.channels and (read.code == packed.code).all()
+
+
+def test_mutated_texts() -> None:
+    """Printed formulae with some characters changed, in one call each of reader and parser."""
+    assert mutated(20_000, seed=1) > 1000
+
+
+def mutated(count: int, seed: int) -> int:
+    """Compare the compiled reader with the parser on `count` texts; how many it read itself."""
+    rng = np.random.default_rng(seed)
+    alphabet = np.frombuffer(
+        b"x_0123456789.,-+*/()[]<>=!&|GFURWXinfe \n\tand or not until always", np.uint8
+    )
+    texts, seen = list(map(str, FORMULAE)), 0
+    for _ in range(0, count, 1000):
+        batch = []
+        for text in rng.choice(texts, 1000):
+            data = bytearray(text.encode()[: int(rng.integers(8, 60))])
+            for _ in range(int(rng.integers(0, 4))):
+                place, kind = int(rng.integers(len(data))), rng.integers(3)
+                if kind == 0:
+                    data[place] = rng.choice(alphabet)
+                elif kind == 1:
+                    data.insert(place, rng.choice(alphabet))
+                elif len(data) > 1:
+                    del data[place]
+            batch.append(data.decode())
+        core = read_core(batch)
+        read = np.flatnonzero(np.diff(core.offsets))
+        assert core.select(read).unpack() == [rv.parse(batch[i]) for i in read.tolist()]
+        seen += len(read)
+    return seen
 
 
 def check(text: str) -> None:

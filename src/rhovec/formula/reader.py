@@ -1,61 +1,96 @@
-"""Many texts at once: the plain part of the language, read by compiled code straight into Programs.
+"""The one door for formulae: `as_programs` takes formulae and texts, one or many, packed or not.
 
-It knows x_i against a decimal number, the six operators of the fragment with their common spellings,
-windows and parentheses, with the parser's binding. Whatever else it meets, mistakes included, is left
-to the parser, so that both give the same formulae and the same errors. Ten to fifty times as fast.
+A long list of texts is read by compiled code straight into Programs. That code knows a regular core of
+the language: x_i against a decimal number, the six operators of the fragment with their common
+spellings, windows of whole steps, parentheses. It never refuses a text: whatever else it meets,
+mistakes included, it leaves to the parser, so that formulae and errors are the parser's. On the core it
+is ten to fifty times as fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..errors import FormulaError
 from . import operators as ops
 from .core import Formula
 from .parser import parse
-from .programs import FormulaLike, Programs, as_formulae
+from .programs import Programs
+from .shape import compiled
+
+FormulaLike = Formula | str
+Formulae = FormulaLike | Iterable[FormulaLike] | Programs
 
 COMPILED_FROM = 64  # texts: fewer are not worth loading a compiler for
-_BINDING = np.array([0] * 6 + [6, 0, 6, 6, 4, 3, 0, 0, 5])  # by operator; 0 for what is not read
+_CORE = (ops.NOT, ops.ALWAYS, ops.EVENTUALLY, ops.AND, ops.OR, ops.UNTIL)
+_BINDING = np.array([row.binding if op in _CORE else 0 for op, row in enumerate(ops.TABLE)])
 _OPEN = -1  # on the operator stack
+MAX_CHANNELS = 10_000  # the compiled reader takes x_0 ... x_9999
 
 
-@cache
-def compiled(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function compiled on first use, so that nothing is compiled that is not needed."""
-    from numba import njit
-
-    out: Callable[..., Any] = njit(cache=True, nogil=True)(plain)
-    return out
-
-
-def as_programs(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[Programs, bool]:
+def as_programs(formulae: Formulae) -> tuple[Programs, bool]:
     """(the formulae packed, whether a single one was given). Text is parsed."""
-    if not isinstance(formulae, Formula | str):
-        formulae = list(formulae)
-        if len(formulae) >= COMPILED_FROM and all(isinstance(item, str) for item in formulae):
-            return parse_programs(formulae), False  # type: ignore[arg-type]
-    read, single = as_formulae(formulae)
-    return Programs.pack(read), single
+    if isinstance(formulae, Programs):
+        if not len(formulae):
+            raise FormulaError("no formula given: the list is empty")
+        return formulae, False
+    items, single = _items(formulae)
+    texts = [i for i, item in enumerate(items) if isinstance(item, str)]
+    if len(texts) < COMPILED_FROM:
+        return Programs.pack([parse(i) if isinstance(i, str) else i for i in items]), single
+    read = parse_programs([items[i] for i in texts])  # type: ignore[misc]
+    if len(texts) == len(items):
+        return read, False
+    others = [i for i, item in enumerate(items) if not isinstance(item, str)]
+    both = Programs.join([read, Programs.pack([items[i] for i in others])])  # type: ignore[misc]
+    return both.select(np.argsort([*texts, *others])), False
+
+
+def as_formulae(formulae: Formulae) -> tuple[list[Formula], bool]:
+    """(a list of formulae, whether a single one was given). Text is parsed."""
+    if isinstance(formulae, Programs):
+        return formulae.unpack(), False
+    items, single = _items(formulae)
+    if sum(isinstance(item, str) for item in items) >= COMPILED_FROM:
+        return as_programs(items)[0].unpack(), single
+    return [parse(item) if isinstance(item, str) else item for item in items], single
+
+
+def _items(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[FormulaLike], bool]:
+    single = isinstance(formulae, Formula | str)
+    try:
+        items: list[FormulaLike] = [formulae] if single else list(formulae)  # type: ignore[list-item, arg-type]
+    except TypeError:
+        raise FormulaError(
+            f"expected a formula, its text or a list of them, not {type(formulae).__name__}"
+        ) from None
+    if not items:
+        raise FormulaError("no formula given: the list is empty")
+    for i, item in enumerate(items):
+        if not isinstance(item, Formula | str):
+            raise FormulaError(f"item {i} is a {type(item).__name__}, not a formula or its text")
+    return items, single
 
 
 def parse_programs(texts: Sequence[str]) -> Programs:
-    """The formulae of texts, packed; channels in the order of their numbers."""
+    """The formulae of texts, packed."""
+    core = read_core(texts)
+    left = np.flatnonzero(np.diff(core.offsets) == 0)
+    if not len(left):
+        return core
+    return core.replace(left, Programs.pack([parse(texts[i]) for i in left.tolist()]))
+
+
+def read_core(texts: Sequence[str]) -> Programs:
+    """The texts that the compiled code reads; a formula without rows stands for each other text."""
     plain = [text if text.isascii() else "" for text in texts]
     data = np.frombuffer("".join(plain).encode(), np.uint8)
     ends = np.cumsum([len(text) for text in plain])
-    code, thresholds, sizes, largest = compiled(_read)(data, ends, _BINDING)
+    code, thresholds, sizes, numbers = compiled(_read)(data, ends, _BINDING)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    fast = Programs(
-        code, thresholds, offsets, tuple(((f"x_{i}", 1.0),) for i in range(largest + 1))
-    )
-    left = np.flatnonzero(sizes == 0)
-    if not len(left):
-        return fast
-    return fast.replace(left, Programs.pack([parse(texts[i]) for i in left.tolist()]))
+    return Programs(code, thresholds, offsets, tuple(((f"x_{i}", 1.0),) for i in numbers.tolist()))
 
 
 def _word(text: str) -> int:
@@ -67,9 +102,8 @@ def _word(text: str) -> int:
 
 
 _ALWAYS, _G, _EVENTUALLY, _F = (_word(w) for w in ("always", "G", "eventually", "F"))
-_NOT, _AND, _OR, _UNTIL, _U, _X, _INF = (
-    _word(w) for w in ("not", "and", "or", "until", "U", "x", "inf")
-)  # fmt: skip
+_NOT, _AND, _OR, _UNTIL, _U, _X = (_word(w) for w in ("not", "and", "or", "until", "U", "x"))
+_I, _N, _F_ = map(ord, "inf")
 _TAB, _LINE, _RETURN, _SPACE, _BANG, _AMPERSAND, _CLOSED, _COMMA, _MINUS, _POINT, _LESS, _EQUAL = (
     map(ord, "\t\n\r !&),-.<=")
 )
@@ -77,15 +111,20 @@ _GREATER, _LEFT, _RIGHT, _UNDERSCORE, _BAR, _OPENED = map(ord, ">[]_|(")
 
 
 def _read(data, ends, binding):  # type: ignore[no-untyped-def]
-    """(code, thresholds, sizes, largest channel); size 0 for a text that the parser must read."""
+    """(code, thresholds, sizes, channels); size 0 for a text that the parser must read.
+
+    channels: the i of each x_i, in order of first use.
+    """
     room = len(data) // 2 + 1
     code = np.zeros((room, 4), np.int64)
     thresholds = np.zeros(room)
     sizes = np.zeros(len(ends), np.int64)
     stack = np.empty((len(data) + 1, 3), np.int64)  # operator, lo, hi
-    n, at, largest = 0, 0, 0
+    place = np.full(MAX_CHANNELS, -1, np.int64)  # of x_i among the channels
+    channels = np.empty(MAX_CHANNELS, np.int64)
+    n, at, used = 0, 0, 0
     for b in range(len(ends)):
-        first, end, top = n, ends[b], 0
+        first, end, top, used_before = n, ends[b], 0, used
         operand = True  # what comes next
         good = False
         while True:
@@ -107,6 +146,8 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                     break
 
             if operand and word == _X:  # an atom
+                if at == end or data[at] != _UNDERSCORE:
+                    break
                 at += 1
                 channel, digits = 0, 0
                 while at < end and digits < 5 and 48 <= data[at] <= 57:
@@ -154,8 +195,10 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                     code[n, 0] = ops.GE if equal else ops.GT
                 else:
                     code[n, 0] = ops.LE if equal else ops.LT
-                code[n, 3] = channel
-                largest = max(largest, channel)
+                if place[channel] < 0:
+                    place[channel], channels[used] = used, channel
+                    used += 1
+                code[n, 3] = place[channel]
                 n += 1
                 operand = False
                 continue
@@ -230,19 +273,22 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
                     at += 1
                     if at < end and data[at] == _SPACE:
                         at += 1
-                    word, digits = 0, 0
-                    while at < end and digits < 10 and data[at] != _RIGHT:
-                        word = 59 * word + data[at] - 64
-                        if 48 <= data[at] <= 57:
-                            hi = max(hi, 0) * 10 + data[at] - 48
+                    if (
+                        at + 3 < end
+                        and data[at] == _I
+                        and data[at + 1] == _N
+                        and data[at + 2] == _F_
+                    ):
+                        at += 3
+                    else:
+                        hi, digits = 0, 0
+                        while at < end and digits < 10 and 48 <= data[at] <= 57:
+                            hi = 10 * hi + data[at] - 48
                             digits += 1
-                        elif hi >= 0:
-                            digits = 10
-                        at += 1
-                        if word == _INF:
+                            at += 1
+                        if digits == 0 or digits > 9 or hi < lo:
                             break
-                    bounded = hi >= lo and 0 < digits <= 9
-                    if at == end or data[at] != _RIGHT or not (word == _INF or bounded):
+                    if at == end or data[at] != _RIGHT:
                         break
                     at += 1
             stack[top, 0], stack[top, 1], stack[top, 2] = op, lo, hi
@@ -252,6 +298,9 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
             thresholds[first:n] = 0
             code[first:n] = 0
             n = first
+            while used > used_before:
+                used -= 1
+                place[channels[used]] = -1
         at = end
         sizes[b] = n - first
-    return code[:n].copy(), thresholds[:n].copy(), sizes, largest
+    return code[:n].copy(), thresholds[:n].copy(), sizes, channels[:used].copy()

@@ -1,0 +1,90 @@
+"""Operators rewritten by their expansions, exactly: robustness stays the same, bit for bit.
+
+The table of operators gives an expansion for each operator that others define (`a -> b` is
+`not a or b`). Engines, simplifier and prover work on KNOWN; release and weak until are written out
+for them here. An expansion may use an operand twice (`<->`, weak until), so a formula that would grow
+past MAX_NODES is refused.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import FormulaError
+from . import operators as ops
+from .core import Formula
+from .operators import Row
+from .programs import Programs
+
+MAX_NODES = 100_000
+
+# What engines evaluate as it is: primitive operators, and those that are cheaper so than expanded.
+KNOWN = frozenset({
+    *(op for op, row in enumerate(ops.TABLE) if row.expansion is None),
+    ops.NEXT, ops.IMPLIES, ops.IFF,
+})  # fmt: skip
+
+
+def expand(phi: Formula, keep: frozenset[int] = KNOWN) -> Formula:
+    """phi with every operator outside of `keep` replaced by its expansion."""
+    if keep.issuperset(phi.code[:, 0].tolist()):
+        return phi
+    return Formula.from_rows(_expanded(phi, keep), check=False)
+
+
+def expand_programs(programs: Programs, keep: frozenset[int] = KNOWN) -> Programs:
+    """The batch with every operator outside of `keep` replaced by its expansion.
+
+    Channels keep their numbers, and formulae that need no change are not unpacked.
+    """
+    chosen = formulae_outside(programs, keep)
+    if not len(chosen):
+        return programs
+    expanded = [expand(phi, keep) for phi in programs.select(chosen).unpack()]
+    return programs.replace(chosen, Programs.pack(expanded))
+
+
+def formulae_outside(programs: Programs, keep: frozenset[int]) -> np.ndarray:
+    """Indices of the formulae with an operator outside of `keep`."""
+    outside = ~np.isin(np.arange(len(ops.TABLE)), list(keep))
+    found = outside[programs.code[:, 0]]
+    if not found.any():
+        return np.empty(0, np.int64)
+    return np.flatnonzero(np.logical_or.reduceat(found, programs.offsets[:-1]))
+
+
+def _expanded(phi: Formula, keep: frozenset[int]) -> list[Row]:
+    """Postfix rows of the expanded formula."""
+    rows, sizes = phi.rows(), phi.shape()[0].tolist()
+    out: list[Row] = []
+    limit = MAX_NODES + 8 * len(rows)  # an expansion that uses each operand once stays below it
+    todo: list[int | Row] = [len(rows) - 1]  # subtrees to expand, rows to write
+    while todo:
+        item = todo.pop()
+        if not isinstance(item, int):
+            out.append(item)
+            if len(out) > limit:
+                raise FormulaError(
+                    f"written out, the formula would have over {MAX_NODES:,} nodes: `<->` and "
+                    "`weak_until` use an operand twice, and these are nested too deep"
+                )
+            continue
+        op, lo, hi, _, _ = row = rows[item]
+        operands = {"b": item - 1}
+        operands["a"] = item - 1 - sizes[item - 1] if ops.arity(op) == 2 else item - 1
+        template = ops.TABLE[op].expansion
+        if op in keep:
+            todo.append(row)
+            todo += [operands[name] for name in ("b", "a")[2 - ops.arity(op) :]]
+        elif template is None:
+            raise FormulaError(f"{ops.NAMES[op]} cannot be expressed by other operators")
+        else:
+            bounds: dict[int | str, int] = {"lo": lo, "hi": hi}
+            for part in reversed(template):
+                if isinstance(part, str):
+                    todo.append(operands[part])
+                else:
+                    inner, left, right = part
+                    node = ops.node(inner, bounds.get(left, left), bounds.get(right, right))  # type: ignore[arg-type]
+                    todo.append(node)
+    return out
