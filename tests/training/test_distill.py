@@ -193,7 +193,7 @@ def test_another_configuration_is_refused(whole: tuple[Path, Any]) -> None:
         ({"sigma2": 0.3}, "choose the head projector"),
         ({"bank": 100}, "bank must be 128 or more"),
         ({"kernel": "syntax"}, "kernel must be one of robustness, boolean, integrated"),
-        ({"head": "tail"}, "head must be one of nystrom, projector"),
+        ({"head": "tail"}, "head must be one of .*nystrom, projector"),
         ({"steps": 0}, "steps must be 1 or more"),
     ],
 )
