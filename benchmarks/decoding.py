@@ -1,14 +1,14 @@
-"""From vectors back to formulae: how near in meaning, how fast, beside retrieval from the corpus.
+"""Quality and speed of decoding vectors to formulae, compared with retrieval from the corpus.
 
 python benchmarks/decoding.py corpus vectors.npy --n 1000000 --device cuda    once, 2 GB
 python benchmarks/decoding.py --corpus vectors.npy                            all rows
-python benchmarks/decoding.py --formulae FILE.csv --corpus vectors.npy        requests of one's own
+python benchmarks/decoding.py --formulae FILE.csv --corpus vectors.npy        your own requests
 
 Requests are vectors in an .npy file, read by `rhovec decode` in a fresh process: greedy, and verified.
-Answers are judged by the robustness of request and answer on fresh signals, none left out. Retrieval
-is the nearest of N seeds of the corpus' train split by an exact scan; "tuned" starts the same search as
-verified decoding from its few nearest. A model without a decoder has the rows of retrieval alone.
-Needs numpy and numba; torch for --device.
+Answers are judged by the robustness of request and answer on fresh traces, without leaving any out.
+Retrieval takes the closest of N seeds of the corpus' train split, by an exact scan; "tuned" starts the
+search of verified decoding from the few closest. A model without a decoder has only the rows of
+retrieval. Requires numpy and numba; torch for --device.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from rhovec.models.inverse import BUDGET, Found, choose
 from rhovec.models.model import Model, load
 
 CORPUS = Recipe(seed=20, family_size=1, shares=(1.0, 0.0, 0.0, 0.0))
-SCANNED = 1 << 14  # vectors of the corpus compared at once
-NEAREST = 16  # of the corpus, from which tuning starts
+SCANNED = 1 << 14  # corpus vectors compared at once
+NEAREST = 16  # corpus formulae from which tuning starts
 TIMED = 100  # requests of the timed runs
 WAYS = {"greedy": ("--samples", "0", "--no-refine"), "verified": ()}
 PAPER = "0.8688 [0.465, 0.980]"  # cosine, 453 of 3000 formulae left out
@@ -55,7 +55,7 @@ def write_corpus(path: Path, n: int, model: Model) -> None:
 
 
 def nearest(vectors: np.ndarray, corpus: np.ndarray, k: int) -> np.ndarray:
-    """(B, k) places of the nearest rows, the best first."""
+    """Indices (B, k) of the closest rows, the best first."""
     best = np.full((len(vectors), 1), -np.inf, np.float32)
     places = np.zeros((len(vectors), 1), np.int64)
     for first in range(0, len(corpus), SCANNED):
@@ -70,7 +70,7 @@ def nearest(vectors: np.ndarray, corpus: np.ndarray, k: int) -> np.ndarray:
 def retrieve(
     model: Model, vectors: np.ndarray, corpus: np.ndarray
 ) -> dict[str, tuple[list[Found], float]]:
-    """The best answers, and the seconds, of retrieval alone and with tuning."""
+    """The best answers of retrieval, without and with tuning, and the seconds."""
     places = nearest(vectors, corpus, NEAREST)
     used, back = np.unique(places, return_inverse=True)
     numbers = find_families(CORPUS, 0, len(corpus), "train")[used]
@@ -104,7 +104,7 @@ def retrieve(
 def decode(
     path: Path, given: argparse.Namespace, options: tuple[str, ...]
 ) -> tuple[list[Found], float]:
-    """The best answers of `rhovec decode` in a fresh process, and its seconds."""
+    """The best answers of `rhovec decode` in a fresh process, and the seconds that it took."""
     command = [sys.executable, "-m", "rhovec.cli", "decode", str(path), "--json", *options]
     command += ["--model", str(given.model)] if given.model else []
     command += ["--device", given.device] if given.device else []
@@ -116,7 +116,7 @@ def decode(
 
 
 def hostile(model: Model, vectors: np.ndarray, seed: int) -> dict[str, Any]:
-    """Requests that no formula has: how many answers are formulae, and how near they come."""
+    """Requests that are no formula's vector: the share of valid answers, and how close they come."""
     rng = np.random.default_rng(seed)
     few = vectors[:20]
     noise = rng.standard_normal(few.shape) / few.shape[1] ** 0.5
@@ -140,8 +140,8 @@ def report(facts: dict[str, Any]) -> str:
         "# From vectors to formulae", "",
         head(facts), "",
         f"{facts['formulae']}: {facts['n']} requests, none left out. Model {facts['model']}. Cosine, "
-        f"correlation and distance of robustness vectors on {facts['signals']} fresh signals: medians "
-        "with 95 % intervals, quartiles in brackets. Similarity is the model's own, of answer and "
+        f"correlation and distance of robustness vectors on {facts['signals']} fresh traces: medians "
+        "with 95 % intervals, quartiles in brackets. Similarity is the model's, of answer and "
         "request.", "",
         f"| | {' | '.join(SHOWN)} | valid | nodes, in and out | similarity | seconds for {TIMED} |",
         "|---" * (len(SHOWN) + 5) + "|",
@@ -156,26 +156,32 @@ def report(facts: dict[str, Any]) -> str:
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines += ["", constant_sign(rows)]
     if "nearer" in facts:
-        lines += ["", f"Verified answers are nearer to the request than the best of "
+        lines += ["", f"Verified answers are closer to the request than the best of "
                   f"{facts['corpus']:,} corpus formulae for {facts['nearer']:.1%} of the requests, "
-                  f"and as near for {facts['as_near']:.1%} more."]  # fmt: skip
+                  f"and as close for {facts['as_near']:.1%} more."]  # fmt: skip
     if "hostile" in facts:
-        lines += ["", "| requests that no formula has | n | valid | similarity |", "|---" * 4 + "|"]
+        lines += [
+            "",
+            "| requests that are no formula's vector | n | valid | similarity |",
+            "|---" * 4 + "|",
+        ]
         lines += [f"| {name} | {r['n']} | {r['valid']:.1%} | {r['similarity']:.3f} |"
                   for name, r in facts["hostile"].items()]  # fmt: skip
     return "\n".join([*lines, ""])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Decoding, verified, beside retrieval.")
-    parser.add_argument("task", nargs="*", help="nothing, or: corpus FILE, to write its vectors")
+    parser = argparse.ArgumentParser(description="Verified decoding, compared with retrieval.")
+    parser.add_argument(
+        "task", nargs="*", help="nothing, or: corpus FILE, to write the corpus' vectors"
+    )
     parser.add_argument("--model", type=Path, help="a model's folder (default: the shipped one)")
     parser.add_argument("--device", help="cpu or cuda, for torch (default: NumPy)")
     parser.add_argument("--formulae", type=Path, help="a file (default: the corpus' test split)")
     parser.add_argument("--corpus", type=Path, help="vectors that `corpus` wrote")
     parser.add_argument("--n", type=int, default=500, help="requests, or corpus formulae")
     parser.add_argument("--signals", type=int, default=4000)
-    parser.add_argument("--seed", type=int, default=1, help="of the signals")
+    parser.add_argument("--seed", type=int, default=1, help="of the traces")
     parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
     given = parser.parse_args()
     if given.task:

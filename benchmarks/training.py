@@ -1,10 +1,10 @@
-"""How fast the encoder trains: formulae a second, and how busy the GPU is.
+"""Speed of the encoder's training: formulae per second, and how busy the GPU is.
 
     python benchmarks/training.py --device cuda [--steps 600]
 
-Runs the real training loop on the corpus as it is (`families`, three channels: the corpus' lengths) and
-on the default mixture (eight channels), 1024 fresh signals a batch of 2048. The first third of the steps
-is not counted (compilation). A profiler watches the last third: idle is the share of its wall time in
+Runs the real training loop on the corpus as it is (`families`, three channels) and on the default
+mixture (eight channels), with 1024 fresh traces per batch of 2048. The first third of the steps is not
+counted, because of compilation. A profiler watches the last third: idle is the share of its wall time in
 which no kernel and no copy ran on the GPU. Writes results/training-speed.json and .md.
 """
 
@@ -22,8 +22,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from common import command, save, table
 from rhovec import machine
+from rhovec.models.config import EncoderConfig
 from rhovec.models.encoder import Encoder
-from rhovec.training.distill import encoder_config, rows_needed, train, with_overrides
+from rhovec.training.distill import PRESETS, rows_needed, train
+from rhovec.training.loop import part_of, preset
 
 
 def busy(events: Any) -> float:
@@ -44,8 +46,8 @@ def run(
     name: str, device: str, steps: int, profiled: Path | None, **overrides: Any
 ) -> dict[str, Any]:
     third = steps // 3
-    config = with_overrides(
-        "default", steps=3 * third, every=third, validate=10**9, device=device,
+    config = preset(
+        PRESETS, "default", steps=3 * third, every=third, validate=10**9, device=device,
         **overrides,
     )  # fmt: skip
     on_gpu = device.startswith("cuda")
@@ -74,7 +76,7 @@ def run(
             watch.key_averages().table(sort_by=key, row_limit=40, max_name_column_width=90)
         )
     plain = (marks[1][1] - marks[0][1]) / third
-    parameters = sum(p.numel() for p in Encoder(encoder_config(config)).parameters())
+    parameters = sum(p.numel() for p in Encoder(part_of(config, EncoderConfig)).parameters())
     return {
         "name": name, "parameters": parameters, "batch": config.batch, "signals": config.signals,
         "rows": rows_needed(config, 1), "steps_timed": third, "ms_per_step": 1e3 * plain,

@@ -32,8 +32,9 @@ from rhovec.formula.programs import Programs
 from rhovec.models import store
 from rhovec.models.decoder import Decoder
 from rhovec.models.model import DEFAULT
-from rhovec.training.invert import PRESETS, Config, greedy, readable, train, vector_source
+from rhovec.training.invert import PRESETS, Config, greedy, readable, train
 from rhovec.training.records import environment, read_log
+from rhovec.training.vectors import vector_source
 
 from .ablations import forget, planned
 from .records import Run, write_run

@@ -30,7 +30,7 @@ from rhovec.evaluation.outside import outside
 from rhovec.evaluation.reconstruction import reconstruction
 from rhovec.evaluation.sets import FormulaSet, digest, equivalent_of, thin
 from rhovec.formula import Formula
-from rhovec.kernel import StlKernel
+from rhovec.kernel import SampledKernel
 from rhovec.library import requirements
 from rhovec.models.model import Model
 
@@ -50,7 +50,7 @@ class Job:
     """What is measured; `matrices` are computed once per set."""
 
     model: Model
-    teacher: StlKernel
+    teacher: SampledKernel
     sets: Sequence[FormulaSet]
     quick: bool
     seed: int
@@ -71,7 +71,7 @@ def run(
     claims: Iterable[str],
     model: Model,
     sets: Sequence[FormulaSet],
-    teacher: StlKernel,
+    teacher: SampledKernel,
     quick: bool = False,
     seed: int = 0,
     progress: Report | None = None,

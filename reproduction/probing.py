@@ -24,7 +24,7 @@ from rhovec.evaluation.agreement import Embed, unit_rows
 from rhovec.evaluation.bootstrap import LEVEL, RESAMPLES
 from rhovec.evaluation.sets import FormulaSet, complete_seeds
 from rhovec.formula import Formula
-from rhovec.kernel import StlKernel
+from rhovec.kernel import SampledKernel
 from rhovec.robustness import robustness, satisfaction
 
 TARGETS = ("average robustness", "satisfaction probability")
@@ -52,7 +52,11 @@ QUICK = Probe(n_fit=1000, n_validation=200, width=64, epochs=30)
 
 
 def probing(
-    embed: Embed, teacher: StlKernel, test: FormulaSet, probe: Probe | None = None, seed: int = 0
+    embed: Embed,
+    teacher: SampledKernel,
+    test: FormulaSet,
+    probe: Probe | None = None,
+    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """A row for each target, statistic (r and MAE), kind of features and probe; the noise floors; and
     the ratios of the two kinds' MAE. `n` counts test formulae, `low` to `high` is a 95 % interval.
@@ -122,7 +126,7 @@ def probing(
     return rows
 
 
-def _targets(formulae: list[Formula], teacher: StlKernel, seed: int) -> np.ndarray:
+def _targets(formulae: list[Formula], teacher: SampledKernel, seed: int) -> np.ndarray:
     """(B, 2) float64: the means of TARGETS over SIGNALS signals."""
     names = teacher.measure.variables
     signals = np.concatenate(list(teacher.measure.blocks(SIGNALS, seed)))

@@ -123,7 +123,7 @@ def test_mistakes(model: Model, tmp_path: Path) -> None:
     good, bad = tmp_path / "x.npy", tmp_path / "bad.npy"
     np.save(good, model.embed(FORMULAE))
     assert "not both" in refused(good, "x_0 > 1")
-    assert "vectors have none" in refused(good, "--check", 100)
+    assert "give formulae instead of vectors" in refused(good, "--check", 100)
     assert "-k must be 1" in refused(good, "-k", 0)
     assert "samples must be 0" in refused(good, "--samples", -1)
     assert "cannot be read" in refused(tmp_path / "none.npy")

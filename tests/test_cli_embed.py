@@ -57,6 +57,10 @@ def test_vectors_in_every_format(model: Model, tmp_path: Path) -> None:
     assert (tmp_path / "x.jsonl").read_text() == text
     assert run("embed", "-F", file, "-o", tmp_path / "x.npy", "--model", tmp_path / "model") == ""
     assert (np.load(tmp_path / "x.npy") == vectors).all()
+    run("embed", "-F", file, "-o", tmp_path / "x.npy", "--kind", "cosine")
+    cosines = model.embed(FORMULAE, kind="cosine")
+    assert cosines.shape != vectors.shape
+    assert (np.load(tmp_path / "x.npy") == cosines).all()
 
 
 def test_values_side_by_side(model: Model, tmp_path: Path) -> None:
@@ -92,11 +96,13 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:
-    warning = "rhovec: warning: 1 of 1 formulae outside of what the model was trained on"
+    warning = "rhovec: warning: 1 of 1 formulae outside the range of the model's training"
     run("embed", "x_0 > 99", warning=warning)
     assert "similarity is between formulae" in refused("similarity", "x_0 > 1")
     assert "must end in .jsonl, .npy" in refused("embed", "x_0 > 1", "-o", tmp_path / "x.csv")
     assert "uses x_8" in refused("embed", "x_8 > 1")
+    assert "threshold 1e+39" in refused("embed", "x_0 > 1e39")
+    assert "kind" in refused("embed", "x_0 > 1", "--kind", "angle")
     assert "Schema" in refused("similarity", "speed > 1", "x_0 > 1")
     assert "is no folder" in refused("embed", "x_0 > 1", "--model", tmp_path / "none")
     assert "at least one signal" in refused("similarity", *FORMULAE, "--signals", 0)

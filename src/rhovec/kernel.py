@@ -50,7 +50,7 @@ class Teacher(Protocol):
 
 def kernel_of_cosine(cosine: Any, sigma2: float) -> Any:
     """k of the cosine k', of numbers, NumPy arrays or torch tensors."""
-    return _exp((cosine - 1) / sigma2)
+    return _exp((cosine - 1) * (1 / sigma2))  # 1 / 0.2 is exact in float32, 0.2 is not
 
 
 def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:

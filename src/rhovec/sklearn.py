@@ -2,10 +2,9 @@
 
     make_pipeline(StlVectorizer(), Ridge()).fit(formulae, y)
 
-It learns nothing from the data: a model is read when vectors are first asked for and is shared by all
-vectorizers of the process, so that clones in a cross-validation cost nothing and a stored pipeline
-holds no weights. For signatures of a kernel instead, sklearn's FunctionTransformer(kernel.signatures)
-is enough.
+It learns nothing from the data: a model is read when vectors are first needed, and all vectorizers of a
+process share it. So clones in a cross-validation cost nothing, and a stored pipeline holds no weights.
+For signatures of a kernel instead, use sklearn's FunctionTransformer(kernel.signatures).
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _load = lru_cache(maxsize=2)(load)
 
 
 class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """Formulae (text or Formula), n of them, to a model's unit vectors (n, dimension) float32.
+    """Transforms n formulae (text or Formula) to a model's unit vectors (n, dimension) float32.
 
-    model: a model's folder, or "owner/name" of the Hugging Face hub; None is the shipped one.
+    model: a model's folder, or "owner/name" on the Hugging Face hub; None for the shipped one.
     device: None for NumPy; "cpu" or "cuda" for torch.
-    schema: reads and lowers formulae in names, units and seconds.
+    schema: for formulae in names, units and seconds.
     """
 
     def __init__(
@@ -56,11 +55,11 @@ class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.schema = schema
 
     def fit(self, X: Iterable[FormulaLike], y: object = None) -> Self:
-        """Nothing to learn."""
+        """Do nothing: there is nothing to learn."""
         return self
 
     def transform(self, X: Iterable[FormulaLike]) -> np.ndarray:
-        """The vectors (n, dimension) float32."""
+        """Vectors (n, dimension) float32 of the formulae."""
         formulae = list(X)
         if isinstance(X, str) or not all(isinstance(phi, str | Formula) for phi in formulae):
             raise RhovecError("StlVectorizer takes one list of formulae, each a text or a Formula")

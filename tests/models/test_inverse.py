@@ -58,7 +58,7 @@ def inverter(*formulae: Formula) -> Inverter:
 
 def moved(phi: Formula, rng: np.random.Generator) -> Formula:
     """The formula with other numbers."""
-    numbers = inverse._Numbers(phi, inverse.LARGEST)
+    numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
     spread = np.where(numbers.probe == 1, 4.0, 0.4)
     return numbers.put(numbers.values + spread * rng.standard_normal(len(spread)))
 
@@ -108,24 +108,24 @@ def test_an_operand_without_meaning_is_dropped() -> None:
 
 def test_probes_change_one_number_each() -> None:
     for phi in FORMULAE:
-        numbers = inverse._Numbers(phi, inverse.LARGEST)
+        numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
         assert numbers.put(numbers.values) == phi
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
-            difference = inverse._Numbers(probe, inverse.LARGEST).values - numbers.values
+            difference = inverse._Numbers(probe, inverse.MAX_THRESHOLD).values - numbers.values
             assert difference[i] == pytest.approx(step, abs=1e-9) or not difference.any()
             assert not np.delete(difference, i).any()
 
 
 def test_numbers_stay_within_their_limits() -> None:
     phi = rv.parse("always[3,20] (x_0 >= 0.3 until[0,4] x_1 <= -0.5)")
-    numbers = inverse._Numbers(phi, inverse.LARGEST)
+    numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
     rng = np.random.default_rng(1)
     for _ in range(200):
         put = numbers.put(numbers.values + 300 * rng.standard_normal(len(numbers.values)))
         assert rv.parse(str(put)) == put
-        assert np.abs(put.thresholds).max() <= inverse.LARGEST
-        assert put.code[:, 1:3].max() <= inverse.LAST
+        assert np.abs(put.thresholds).max() <= inverse.MAX_THRESHOLD
+        assert put.code[:, 1:3].max() <= inverse.MAX_BOUND
         assert (put.code[:, 1] <= put.code[:, 2]).all()
 
 
@@ -154,7 +154,7 @@ def test_plain_formulae_mean_the_same() -> None:
     for phi in short:
         assert {">", "<", "->", "<->", "next"}.isdisjoint(str(phi).split())
         timed = np.array([ops.is_timed(op) for op in phi.code[:, 0]])
-        assert phi.code[timed, 1:3].max(initial=0) <= inverse.LAST
+        assert phi.code[timed, 1:3].max(initial=0) <= inverse.MAX_BOUND
         assert (
             (phi.code[timed, 2] >= phi.code[timed, 1]) | (phi.code[timed, 2] == ops.UNBOUNDED)
         ).all()
@@ -227,7 +227,7 @@ def test_answers_in_a_few_channels_alone() -> None:
     target = KERNEL.signatures([out])
     (found,) = inverter(out, inside).decode(target, channels=2)
     assert {name for one in found for name in one.formula.variables} == {"x_0"}
-    with pytest.raises(RhovecError, match="speaks of x_2"):
+    with pytest.raises(RhovecError, match="a formula in x_2, but answers"):
         inverter(out, out).decode(target, channels=2)
 
 
@@ -316,7 +316,7 @@ def test_vectors_without_a_direction(
     ("vectors", "message"),
     [
         (np.ones(23), "have 23 numbers each, and this model's have 24"),
-        (np.ones((2, 1024)), "decode them with the model that made them"),
+        (np.ones((2, 1024)), "kind kernel of the model that made them"),
         (np.ones((1, 2, 24)), "shape"),
         (np.ones((0, 24)), "shape"),
         (3.0, "shape"),
@@ -365,7 +365,7 @@ def test_the_walk_between_two_formulae(model: Model) -> None:
         assert step.second == pytest.approx(model.similarity(b, step.formula, warn=False), abs=1e-5)
     assert [step.formula for step in model.interpolate(a, a, steps=2)] == [a, a]
     assert len(model.interpolate(a, a, steps=3)) == 3
-    with pytest.raises(RhovecError, match="2 steps"):
+    with pytest.raises(RhovecError, match="steps must be 2 or more"):
         model.interpolate(a, b, steps=1)
 
 

@@ -52,6 +52,40 @@ def test_shapes_as_everywhere(model: Model) -> None:
     assert value == pytest.approx(1, abs=1e-6)
 
 
+def test_cosine_vectors(model: Model, folder: Path, tmp_path: Path) -> None:
+    """Their inner products are those from which the head makes kernel vectors."""
+    cosines = model.embed(FORMULAE, kind="cosine")
+    assert cosines.shape == (60, 96)
+    assert cosines.dtype == np.float32
+    assert np.allclose(np.linalg.norm(cosines, axis=1), 1, atol=1e-6)
+    assert np.abs(model.embed(FORMULAE[3], kind="cosine") - cosines[3]).max() <= 1e-5
+    projector = load(save_tiny(tmp_path, head="projector"))
+    with pytest.raises(RhovecError, match="head, projector, has no vectors of kind cosine"):
+        projector.embed(FORMULAE, kind="cosine")
+    with pytest.raises(RhovecError, match='kind must be "kernel" or "cosine"'):
+        model.embed(FORMULAE, kind="angle")  # type: ignore[arg-type]
+    card = [(path / store.CARD).read_text() for path in (folder, tmp_path)]
+    assert ['kind="cosine"' in text for text in card] == [True, False]
+    pytest.importorskip("torch")
+    again = load(folder, device="cpu").embed(FORMULAE, kind="cosine")
+    assert np.abs(again - cosines).max() <= 1e-5
+
+
+def test_cosine_vectors_of_the_shipped_model_are_closer_to_the_kernel() -> None:
+    shipped, formulae = load(), rv.random_formulae(200, seed=8)
+    exact = shipped.kernel(n_signals=8192, seed=5).gram(formulae)
+    kernel = shipped.embed(formulae)
+    cosine = shipped.embed(formulae, kind="cosine").astype(np.float64)
+    errors = [
+        np.abs(similarity - exact).mean()
+        for similarity in (kernel @ kernel.T, np.exp(-(1 - cosine @ cosine.T) / 0.2))
+    ]
+    assert errors[1] < 0.0025 < errors[0] < 0.005
+    assert shipped.similarity(formulae[0], formulae[1]) == pytest.approx(
+        float(kernel[0] @ kernel[1]), abs=1e-5
+    )
+
+
 def test_blocks_do_not_matter(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = model.embed(FORMULAE)
     monkeypatch.setattr(models, "BLOCK", 2000)
@@ -96,6 +130,8 @@ def test_the_torch_model_is_the_same(model: Model, folder: Path) -> None:
     assert repr(other) == f"Model(24 dimensions, {model.fingerprint}, torch on cpu)"
     with pytest.raises(FormulaError, match="knows x_0"):
         other.embed("x_8 > 1")
+    with pytest.raises(FormulaError, match="threshold"):
+        other.embed("x_0 > 1e39")
 
 
 def test_text_models_run_with_torch(tmp_path: Path) -> None:
@@ -112,7 +148,7 @@ def test_the_teacher_is_the_kernel_of_the_config(model: Model, folder: Path) -> 
     assert kernel == rv.StlKernel(rv.BaseMeasure(n_variables=8), 64, 0.2, 3)
     config, tensors = store.read(folder)
     bare = Model({**config, "teacher": {}}, tensors)
-    with pytest.raises(RhovecError, match="which kernel"):
+    with pytest.raises(RhovecError, match="distilled from a kernel, which it cannot make"):
         bare.kernel()
 
 
@@ -158,6 +194,8 @@ def test_what_lies_outside_is_flagged(model: Model) -> None:
         ("x_0 > 1 or true", FormulaError, "constant"),
         ([], FormulaError, "empty"),
         ("x_0 >", ParseError, "line 1"),
+        ("x_0 > 1e39", FormulaError, r"threshold 1e\+39, and a model reads up to 3.4e\+38; bring"),
+        ("x_0 < 1 and x_1 >= -1e300", FormulaError, r"threshold -1e\+300, .* exact kernel"),
         (" and ".join(["x_0 > 1"] * 1002), FormulaError, "2,003 nodes; a model reads 2,000"),
     ],
 )
@@ -201,7 +239,7 @@ def test_models_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)
     assert load("someone/model").fingerprint == load(folder).fingerprint
-    with pytest.raises(RhovecError, match=r"nor does the hub give it: 404$"):
+    with pytest.raises(RhovecError, match=r"and the hub does not give it: 404$"):
         load("someone/else")
     assert asked == ["someone/model", "someone/else"]
 

@@ -10,8 +10,9 @@ import pytest
 import rhovec as rv
 from rhovec.errors import FormulaError, MissingDependencyError
 from rhovec.formula.programs import Programs
-from rhovec.models import runtime
-from rhovec.models.runtime import Runtime, ranges
+from rhovec.models import layers, runtime
+from rhovec.models.layers import ranges
+from rhovec.models.runtime import Runtime
 
 from .tiny import tiny
 
@@ -23,7 +24,7 @@ FORMULAE = [
 LONG = rv.parse(" and ".join(f"x_{i % 8} > {i}" for i in range(60)))
 
 
-@pytest.mark.parametrize("head", ["landmarks", "projector"])
+@pytest.mark.parametrize("head", ["nystrom", "projector"])
 @pytest.mark.parametrize("pooling", ["cls", "bos", "mean"])
 def test_it_is_the_torch_encoder(pooling: str, head: str) -> None:
     torch = pytest.importorskip("torch")
@@ -66,7 +67,7 @@ def test_a_vector_does_not_depend_on_its_batch(
     assert np.abs(whole - whole[0]).max() > 0.1
     order = np.random.default_rng(0).permutation(len(FORMULAE))
     for formulae, chunk in (([LONG], 512), ([], 64), ([], 7)):
-        monkeypatch.setattr(runtime, "SMALLEST", min(64, chunk))
+        monkeypatch.setattr(runtime, "MIN_CHUNK", min(64, chunk))
         monkeypatch.setattr(runtime, "CHUNK", chunk)
         again = embed(Programs.pack([*(FORMULAE[i] for i in order), *formulae]))
         assert np.abs(again[: len(order)] - whole[order]).max() <= 1e-5
@@ -78,12 +79,12 @@ def test_without_openblas_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> No
     embed = Runtime(*tiny())
     programs = Programs.pack(FORMULAE)
     whole = embed(programs)
-    monkeypatch.setattr(runtime, "_openblas", lambda: None)
+    monkeypatch.setattr(layers, "openblas", lambda: None)
     assert np.abs(embed(programs) - whole).max() <= 1e-5
 
 
 def test_the_number_of_threads_comes_back() -> None:
-    found = runtime._openblas()
+    found = layers.openblas()
     if found is None:
         pytest.skip("NumPy has no OpenBLAS of its own here")
     read, _ = found
@@ -91,13 +92,13 @@ def test_the_number_of_threads_comes_back() -> None:
     inside, seen, go_on = threading.Event(), [], threading.Event()
 
     def other() -> None:
-        with runtime._single_threaded_products():
+        with layers.single_threaded_products():
             inside.set()
             go_on.wait()
             seen.append(read())
 
     thread = threading.Thread(target=other)
-    with runtime._single_threaded_products():
+    with layers.single_threaded_products():
         thread.start()
         inside.wait()
         assert read() == 1
@@ -105,7 +106,7 @@ def test_the_number_of_threads_comes_back() -> None:
     thread.join()
     assert seen == [1]
     assert read() == before
-    with pytest.raises(ZeroDivisionError), runtime._single_threaded_products():
+    with pytest.raises(ZeroDivisionError), layers.single_threaded_products():
         1 / 0  # noqa: B018
     assert read() == before
 

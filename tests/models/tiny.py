@@ -40,5 +40,7 @@ def tiny(**changes: Any) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
 
 def save_tiny(folder: Path, **changes: Any) -> Path:
     config, tensors = tiny(**changes)
-    store.save(folder, config.to_dict(), tensors, FACTS)
+    measure = asdict(BaseMeasure(config.channels, config.points))
+    teacher = {"teacher": {"measure": measure, "sigma2": 0.2}}
+    store.save(folder, config.to_dict(), tensors, FACTS | teacher)
     return folder

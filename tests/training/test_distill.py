@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -22,11 +20,16 @@ from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 
 torch = pytest.importorskip("torch")
+from rhovec.kernel import kernel_of_cosine  # noqa: E402
+from rhovec.models.config import EncoderConfig  # noqa: E402
 from rhovec.models.encoder import pack  # noqa: E402
-from rhovec.training import device, distill, records  # noqa: E402
-from rhovec.training.distill import Config, directions, kernel_of, pair_loss, train  # noqa: E402
+from rhovec.training import device, distill, loop, records  # noqa: E402
+from rhovec.training.distill import Config, pair_loss, train  # noqa: E402
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
-from rhovec.training.publish import publish  # noqa: E402
+from rhovec.training.publish import publish_encoder  # noqa: E402
+from rhovec.training.teachers import unit_robustness  # noqa: E402
+
+from .killing import weights_after_kills  # noqa: E402
 
 TINY = Config(
     steps=6, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
@@ -47,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 
 def test_training_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One batch, over and over: its pairs are learnt."""
-    stream = distill.work_ahead(TINY)
+    stream = distill.EncoderTask(TINY).batches(None)
     work = next(stream)
     stream.close()
     monkeypatch.setattr(distill, "work_ahead", lambda *_: (w for w in repeat(work)))
@@ -86,7 +89,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Config]:
     """An encoder whose model is stored, and a run that begins with it and learns nothing."""
     folder = tmp_path_factory.mktemp("origin")
     encoder = train(replace(TINY, steps=2), folder)
-    publish(folder, TINY, encoder, signals=64, families=4)
+    publish_encoder(folder, TINY, encoder, signals=64, families=4)
     return encoder, replace(TINY, origin=str(folder / "model"), steps=1, lr=0.0, adam_lr=0.0)
 
 
@@ -96,7 +99,7 @@ def test_a_run_begins_with_another_models_weights(
     first, config = origin
     again = train(config, tmp_path / "again")
     for name, p in first.named_parameters():  # rounded by publishing
-        if p.requires_grad:  # landmarks are put in place anew
+        if p.requires_grad:  # the others are fitted again
             assert torch.equal(p, again.get_parameter(name)), name
     pooled = train(replace(config, pooling="mean"), tmp_path / "pooling")
     assert torch.equal(flat(pooled.blocks), flat(first.blocks))
@@ -117,9 +120,9 @@ def test_a_run_begins_with_a_model_for_other_points(
     )
     for points in (20, 300):
         other = train(replace(config, points=points), tmp_path / f"{points}")
-        here, there = (e.taught(pack(within, e.config)) for e in (other, first))
+        here, there = (e.rows(pack(within, e.config)) for e in (other, first))
         assert torch.allclose(here, there, atol=1e-6)
-        one, two = other.taught(pack(beyond, other.config))
+        one, two = other.rows(pack(beyond, other.config))
         assert torch.allclose(one, two, atol=1e-6) == (points == 20)
 
 
@@ -147,33 +150,9 @@ def test_a_run_goes_on_from_its_checkpoint(whole: tuple[Path, Any], tmp_path: Pa
 
 
 def test_killed_at_any_moment(whole: tuple[Path, Any], tmp_path: Path) -> None:
-    """kill -9 at random times until the run is through: the parameters are those of `whole`."""
-    script = (
-        "import sys, torch; from rhovec.training.distill import *\n"
-        f"encoder = train({TINY!r}, sys.argv[1])\n"
-        "torch.save(torch.cat([p.detach().flatten() for p in encoder.parameters()]), sys.argv[2])"
-    )
-    out = tmp_path / "weights.pt"
-    command = [sys.executable, "-c", script, str(tmp_path / "run"), str(out)]
-    rng = np.random.default_rng(0)
-    kills = 0
-    for attempt in range(40):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        steps = tmp_path / "run" / "log.jsonl"
-        if attempt < 3:  # once it has begun, somewhere in the middle
-            before = steps.read_bytes() if steps.exists() else b""
-            while process.poll() is None and (not steps.exists() or steps.read_bytes() == before):
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.3))
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-        _, errors = process.communicate()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-    assert kills > 0
-    assert torch.equal(torch.load(out, weights_only=True), whole[1])
+    """The parameters are those of a run that was left alone."""
+    found = weights_after_kills("rhovec.training.distill", TINY, tmp_path, kills=3)
+    assert torch.equal(found, whole[1])
 
 
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "pointer"])
@@ -212,14 +191,17 @@ def test_another_configuration_is_refused(whole: tuple[Path, Any]) -> None:
         ({"tokens": "bytes"}, "tokens must be"),
         ({"heads": 3}, "multiple of heads"),
         ({"sigma2": 0.3}, "choose the head projector"),
-        ({"bank": 100}, "each of 128 landmarks"),
+        ({"bank": 100}, "bank must be 128 or more"),
+        ({"kernel": "syntax"}, "kernel must be one of robustness, boolean, integrated"),
+        ({"head": "tail"}, "head must be one of .*nystrom, projector"),
+        ({"steps": 0}, "steps must be 1 or more"),
     ],
 )
 def test_wrong_fields_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(RhovecError, match=message):
         train(replace(TINY, **changes), tmp_path)
     with pytest.raises(RhovecError, match="preset"):
-        distill.with_overrides("huge")
+        loop.preset(distill.PRESETS, "huge")
 
 
 # -- several processes -------------------------------------------------------------------------------
@@ -267,7 +249,7 @@ def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
 
 
 def test_operators_that_models_do_not_know_are_rewritten() -> None:
-    encoder = distill.Encoder(distill.encoder_config(TINY))
+    encoder = distill.Encoder(loop.part_of(TINY, EncoderConfig))
     pairs = (
         ("( x_0 >= 1 -> x_1 <= 0 )", "( not ( x_0 >= 1 ) or x_1 <= 0 )"),
         ("next ( x_2 >= 1 )", "eventually[1,1] ( x_2 >= 1 )"),
@@ -281,7 +263,8 @@ def test_operators_that_models_do_not_know_are_rewritten() -> None:
 def test_the_target_is_the_kernel() -> None:
     formulae = rv.random_formulae(20, seed=2)
     x = rv.BaseMeasure().sample(500, seed=5)
-    got = kernel_of(directions(Programs.pack(formulae), torch.from_numpy(x)), 0.2).numpy()
+    unit = unit_robustness(Programs.pack(formulae), torch.from_numpy(x))
+    got = kernel_of_cosine(unit @ unit.T, 0.2).numpy()
     want = rv.StlKernel(rv.Trajectories(x)).gram(formulae)
     assert np.abs(got - want).max() < 1e-4
 
@@ -308,14 +291,14 @@ def test_losses() -> None:
 
 def test_batches_are_the_stream_cut_anywhere() -> None:
     config = replace(TINY, workers=3)
-    stream = distill.work_ahead(config)
+    stream = distill.EncoderTask(config).batches(None)
     first, second = next(stream), next(stream)
     stream.close()
-    again = distill.work_ahead(replace(config, workers=1), first.next)
+    again = distill.EncoderTask(replace(config, workers=1)).batches(first.next)
     same = next(again)
     again.close()
-    assert (same.programs.code == second.programs.code).all()
-    assert (same.programs.thresholds == second.programs.thresholds).all()
+    assert (same.asked[0].code == second.asked[0].code).all()
+    assert (same.asked[0].thresholds == second.asked[0].thresholds).all()
     assert torch.equal(same.family, second.family)
     assert len(set(first.family.tolist()) & set(second.family.tolist())) == 0
 
@@ -323,12 +306,13 @@ def test_batches_are_the_stream_cut_anywhere() -> None:
 def test_shares_of_processes_are_the_batch() -> None:
     parts = []
     for rank, world in ((0, 1), (0, 2), (1, 2)):
-        stream = distill.work_ahead(TINY, rank=rank, world=world)
+        teacher = distill.EncoderTask(TINY).teacher
+        stream = distill.work_ahead(TINY, teacher, rank=rank, world=world)
         parts.append(next(stream))
         stream.close()
     whole, *shares = parts
-    code = np.concatenate([share.programs.code for share in shares])
-    assert (code == whole.programs.code).all()
+    code = np.concatenate([share.asked[0].code for share in shares])
+    assert (code == whole.asked[0].code).all()
     assert all(torch.equal(share.family, whole.family) for share in shares)
 
 

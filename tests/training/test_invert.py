@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -25,10 +20,15 @@ from ..models.tiny import save_tiny
 torch = pytest.importorskip("torch")
 from rhovec.models import store  # noqa: E402
 from rhovec.models.decoder import Decoder  # noqa: E402
+from rhovec.models.decoder_config import DecoderConfig  # noqa: E402
 from rhovec.models.generate import Generator  # noqa: E402
 from rhovec.tokens.prefix import PAD, prefix_tokens  # noqa: E402
-from rhovec.training import device, invert, records  # noqa: E402
+from rhovec.training import device, invert, loop, records  # noqa: E402
 from rhovec.training.invert import Config, train  # noqa: E402
+from rhovec.training.publish import publish_decoder  # noqa: E402
+from rhovec.training.vectors import Anchors, Neural, vector_source  # noqa: E402
+
+from .killing import weights_after_kills  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def flat(decoder: Any) -> Any:
 
 
 def first_work(config: Config) -> invert.Work:
-    stream = invert.work_ahead(config, invert.vector_source(config))
+    stream = invert.work_ahead(config, vector_source(config))
     work = next(stream)
     stream.close()
     return work
@@ -110,36 +110,13 @@ def test_a_run_goes_on_from_its_checkpoint(
 
 
 def test_killed_at_any_moment(tiny: Config, whole: tuple[Path, Any], tmp_path: Path) -> None:
-    """kill -9 at random times until the run is through: the parameters are those of `whole`."""
-    script = (
-        "import sys, torch; from rhovec.training.invert import *\n"
-        f"decoder = train({tiny!r}, sys.argv[1])\n"
-        "torch.save(torch.cat([p.detach().flatten() for p in decoder.parameters()]), sys.argv[2])"
-    )
-    out, log = tmp_path / "weights.pt", tmp_path / "run" / "log.jsonl"
-    command = [sys.executable, "-c", script, str(tmp_path / "run"), str(out)]
-    rng = np.random.default_rng(0)
-    kills = 0
-    for attempt in range(3):
-        process = subprocess.Popen(command, stderr=subprocess.PIPE)
-        if attempt < 2:  # once it has begun, somewhere in the middle
-            before = log.read_bytes() if log.exists() else b""
-            while process.poll() is None and (not log.exists() or log.read_bytes() == before):
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.3))
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-                kills += 1
-        _, errors = process.communicate()
-        if process.returncode == 0:
-            break
-        assert process.returncode == -signal.SIGKILL, errors.decode()
-    assert kills > 0
-    assert torch.equal(torch.load(out, weights_only=True), whole[1])
+    """The parameters are those of a run that was left alone."""
+    found = weights_after_kills("rhovec.training.invert", tiny, tmp_path, kills=2)
+    assert torch.equal(found, whole[1])
 
 
 def test_batches_are_the_stream_cut_anywhere(tiny: Config) -> None:
-    source = invert.vector_source(tiny)
+    source = vector_source(tiny)
     stream = invert.work_ahead(replace(tiny, workers=3), source)
     first, second = next(stream), next(stream)
     stream.close()
@@ -171,7 +148,7 @@ def test_wrong_fields_are_named(
     with pytest.raises(RhovecError, match=message):
         train(replace(tiny, **changes), tmp_path)
     with pytest.raises(RhovecError, match="preset"):
-        invert.with_overrides("huge")
+        loop.preset(invert.PRESETS, "huge")
 
 
 # -- the pieces ----------------------------------------------------------------------------------------
@@ -194,7 +171,7 @@ def test_targets_mean_what_is_given_and_are_simpler(tiny: Config) -> None:
 
 @pytest.mark.parametrize("rows", [None, 40])
 def test_packed_sequences_have_the_loss_of_single_ones(tiny: Config, rows: int | None) -> None:
-    config = invert.decoder_config(replace(tiny, length=60))
+    config = loop.part_of(replace(tiny, length=60), DecoderConfig)
     parts = invert.recipes(replace(tiny, batch=32))
     _, targets = invert.draw(parts, [np.arange(n) for _, n in parts], 100)
     torch.manual_seed(0)
@@ -228,7 +205,7 @@ def test_packed_sequences_have_the_loss_of_single_ones(tiny: Config, rows: int |
 
 def test_vectors_are_the_models(tiny: Config) -> None:
     formulae = rv.random_formulae(30, seed=1)
-    source = invert.Neural(tiny)
+    source = Neural(tiny)
     want = rv.load(tiny.model).embed(formulae, warn=False)
     programs = Programs.pack(formulae)
     assert np.abs(source.embed(programs).numpy() - want).max() < 1e-5
@@ -237,16 +214,16 @@ def test_vectors_are_the_models(tiny: Config) -> None:
 
 def test_anchor_vectors_are_the_kernels(tiny: Config) -> None:
     config = replace(tiny, vectors="anchors", signals=300)
-    source = invert.Anchors(config)
+    source = Anchors(config)
     formulae = rv.random_formulae(20, seed=1)
-    kernel = rv.StlKernel(rv.Trajectories(source.signals.numpy()), sigma2=config.sigma2)
+    kernel = rv.StlKernel(rv.Trajectories(source.traces.numpy()), sigma2=config.sigma2)
     want = kernel.gram(formulae, source.anchors.unpack())
     want /= np.linalg.norm(want, axis=1, keepdims=True)
     assert want.shape == (20, config.dimension)
     assert np.abs(source.embed(Programs.pack(formulae)).numpy() - want).max() < 1e-4
-    assert torch.equal(source.unit, invert.Anchors(config).unit)
+    assert torch.equal(source.unit, Anchors(config).unit)
     for channels in (3, 8):
-        anchors = invert.Anchors(replace(config, channels=channels)).anchors.unpack()
+        anchors = Anchors(replace(config, channels=channels)).anchors.unpack()
         assert len(set(anchors)) == config.dimension
 
 
@@ -261,13 +238,13 @@ def test_noise_has_the_length_that_is_asked_for() -> None:
 def test_what_is_published_is_read_back(
     tiny: Config, whole: tuple[Path, Any], tmp_path: Path
 ) -> None:
-    decoder = invert.decoder_with(list(Decoder(invert.decoder_config(tiny)).parameters()), tiny)
+    decoder = Decoder(loop.part_of(tiny, DecoderConfig))
     with torch.no_grad():
         for p in decoder.parameters():
             if p.ndim > 1:
                 torch.nn.init.normal_(p, std=0.5)
-    figures = invert.publish(tmp_path, tiny, decoder, shown=16)
-    assert figures["valid_valid"] == 1
+    figures = publish_decoder(tmp_path, tiny, decoder, shown=16)
+    assert figures["valid"] == 1
     found = store.read_decoder(tmp_path / "model")
     assert found is not None
     assert found[0] == decoder.config
@@ -287,7 +264,7 @@ def test_what_is_published_is_read_back(
 def test_greedy_text_is_a_formula_or_none(tiny: Config) -> None:
     config = replace(tiny, tokens="text", length=24)
     torch.manual_seed(0)
-    decoder = Decoder(invert.decoder_config(config))
+    decoder = Decoder(loop.part_of(config, DecoderConfig))
     assert invert.greedy(decoder, torch.randn(3, 24)) == [None] * 3  # `unk` all along
     ids = [2, 34, 17, 24, 34, 12, 34, 25, 34, 3, 1, 1]
     assert invert._read(ids, True) == rv.parse("x_0 >= 1")
@@ -298,10 +275,10 @@ def test_what_has_no_vector_is_no_answer(tiny: Config, monkeypatch: pytest.Monke
     written = [None, *map(rv.parse, texts)]
     assert [invert.readable(phi, 8) for phi in written] == [None] * 4 + written[4:]
     monkeypatch.setattr(invert, "greedy", lambda *_: written[1:])
-    decoder = Decoder(invert.decoder_config(tiny))
-    figures = invert.Validation(tiny, invert.vector_source(tiny)).measure(decoder)
-    assert figures["valid_valid"] == 0.25
-    assert np.isfinite(figures["valid_cosine"])
+    decoder = Decoder(loop.part_of(tiny, DecoderConfig))
+    figures = invert.Validation(tiny, vector_source(tiny)).measure(decoder)
+    assert figures["valid"] == 0.25
+    assert np.isfinite(figures["cosine"])
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""`rhovec decode`: formulae from a model's vectors, or from a formula, to say it more simply."""
+"""`rhovec decode`: formulae from a model's vectors, or simpler ones for a given formula."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MAX_TABLE = 50  # answers shown as a table on a terminal
 
 
 class Request(NamedTuple):
-    """What is to be decoded: vectors (B, D) with a name each, or the formulae that they are of."""
+    """Vectors (B, D) to decode, with a name each, and the formulae that they are of, if known."""
 
     names: list[str | int]
     vectors: np.ndarray
@@ -48,7 +48,7 @@ def decode(
         typer.Argument(
             metavar="VECTORS|FORMULA",
             help="A .npy file of vectors, a .jsonl file as `rhovec embed` writes it, or formulae. "
-            "Without any, and without -F, stdin is read: lines as of `rhovec embed`, or formulae.",
+            "Without any, and without -F, stdin is read: the output of `rhovec embed`, or formulae.",
             show_default=False,
         ),
     ] = None,
@@ -59,15 +59,15 @@ def decode(
         int | None,
         typer.Option(
             "-k",
-            help="Answers for each request, at most (default: 1, for a formula 5).",
+            help="Largest number of answers per request (default: 1; for a formula, 5).",
             show_default=False,
         ),
     ] = None,
     samples: Annotated[
-        int, typer.Option(help="Candidates drawn for each vector beside the likeliest.")
+        int, typer.Option(help="Candidates to draw per vector, in addition to the likeliest.")
     ] = 16,
     refine: Annotated[
-        bool, typer.Option(help="Tune numbers and try other operators, to come nearer.")
+        bool, typer.Option(help="Tune numbers and try other operators, to get closer.")
     ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the candidates.")] = 0,
     schema: Annotated[
@@ -82,16 +82,16 @@ def decode(
         int | None,
         typer.Option(
             metavar="SIGNALS",
-            help="Of formulae: rank answers by the exact kernel on so many signals.",
+            help="For formulae: rank answers by the exact kernel on this number of traces.",
             show_default=False,
         ),
     ] = None,
     as_json: JsonLines = False,
 ) -> None:
-    """Formulae whose vectors are nearest to the given ones, the best first.
+    """Formulae whose vectors are closest to the given ones, the best first.
 
-    Given a formula, the answers are it, simplified, and ever smaller ones, each the nearest of its
-    size. A line is a formula; --json adds similarities.
+    Given a formula, the answers are its simplified form, then smaller and smaller ones, each the
+    closest of its size. The output has one formula per line; --json adds similarities.
 
     rhovec decode vectors.npy -k 3 --json
 
@@ -106,7 +106,7 @@ def decode(
     loaded = load(model, device)
     request = _read(sources or [], files, loaded, known)
     if check is not None and request.formulae is None:
-        raise RhovecError("--check compares with a formula; vectors have none")
+        raise RhovecError("--check compares with a formula; give formulae instead of vectors")
     with progress_bar("decoding") as progress:
         found: list[Any] = loaded.inverter.decode(
             request.vectors, samples, refine, seed,
@@ -168,7 +168,7 @@ def _json_vectors(lines: Iterable[Line], model: Model) -> tuple[list[str | int],
             entry = json.loads(text)
             name, vector = entry.get("formula", len(names)), entry["vector"]
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-            raise RhovecError(f"{place}: no JSON object with a vector") from None
+            raise RhovecError(f"{place}: not a JSON object with a vector") from None
         names.append(name)
         rows.append(_unit_rows(model, vector, place)[0])
     return names, np.stack(rows)
@@ -186,7 +186,7 @@ def _unit_rows(model: Model, vectors: Any, place: str) -> np.ndarray:
 def _ladders(
     model: Model, formulae: Sequence[Formula], found: Sequence[Sequence[Found]]
 ) -> list[list[Found]]:
-    """For each formula it, simplified, then smaller ones."""
+    """For each formula its simplified form, then smaller ones."""
     from ..models.inverse import Found, plain, simpler
 
     out = []
@@ -220,7 +220,7 @@ def _write(
 
 
 def show(rows: Sequence[tuple[Any, ...]]) -> None:
-    """The answers as a table for a terminal."""
+    """Print the answers as a table."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -55,6 +55,13 @@ def embed(
     files: FormulaFiles = None,
     model: ModelPath = None,
     device: Device = None,
+    kind: Annotated[
+        Literal["kernel", "cosine"],
+        typer.Option(
+            help="kernel: inner products are the similarity K; cosine: shorter vectors whose inner "
+            "products are the cosine k', with K = exp(-(1 - k') / sigma2)."
+        ),
+    ] = "kernel",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -79,7 +86,7 @@ def embed(
     parsed = parse_formulae(lines)
     loaded = load(model, device)
     with progress_bar("embedding") as progress:
-        vectors = loaded.embed(parsed, warn=False, progress=progress)
+        vectors = loaded.embed(parsed, kind=kind, warn=False, progress=progress)
     _warn(loaded, parsed)
     labels = [line.text.strip() for line in lines]
     if output is None:

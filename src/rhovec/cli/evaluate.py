@@ -21,7 +21,7 @@ from .shared import JsonLines, progress_bar, read_vectors
 
 if TYPE_CHECKING:
     from ..evaluation.sets import FormulaSet
-    from ..kernel import StlKernel
+    from ..kernel import SampledKernel
     from ..models.model import Model
 
 Files = Annotated[
@@ -142,7 +142,7 @@ def measured(
     chosen: Sequence[str],
     formulae: FormulaSet,
     model: Model,
-    kernel: StlKernel,
+    kernel: SampledKernel,
     seed: int,
     quick: bool,
     vectors: Any = None,
@@ -171,7 +171,7 @@ def measured(
             yield row | {"set": part.name, "sha256": part.sha256}
 
 
-def beyond(model: Model, kernel: StlKernel, seed: int, quick: bool) -> list[dict[str, Any]]:
+def beyond(model: Model, kernel: SampledKernel, seed: int, quick: bool) -> list[dict[str, Any]]:
     """Rows of `outside`, which draws its own formulae."""
     from ..evaluation.outside import outside
 

@@ -1,4 +1,4 @@
-"""`rhovec train encoder` and `decoder`: options are the fields of the training configurations."""
+"""`rhovec train encoder` and `rhovec train decoder`; options are fields of a training configuration."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,20 +19,35 @@ from ..errors import MissingDependencyError, RhovecError
 app = typer.Typer(help="Train models on the exact kernel.")
 
 Out = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder of the run; an unfinished one goes on.")
+    Path,
+    typer.Option("--out", "-o", help="Folder of the run; an unfinished run in it is continued."),
 ]
 Changes = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="FIELD=VALUE", help="Change a field of the preset; see `--fields`."
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change a field of the preset; --fields lists them. May be repeated.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 Evaluate = Annotated[
-    bool, typer.Option(help="Measure the result and write it as a model, OUT/model.")
+    bool,
+    typer.Option(
+        "--evaluate",
+        metavar="",  # a flag has no value
+        help="Measure the result and write it as a model, to OUT/model.",
+        show_default=False,
+    ),
 ]
 Fields = Annotated[
-    bool, typer.Option("--fields", help="List the fields with the preset's values and exit.")
+    bool,
+    typer.Option(
+        "--fields",
+        metavar="",
+        help="List the fields with the preset's values, and exit.",
+        show_default=False,
+    ),
 ]
 
 
@@ -47,19 +63,19 @@ def encoder(
             "--formulae",
             "-F",
             metavar="FILE",
-            help="Evaluate on these formulae, too: one a line, or a CSV. May be repeated.",
+            help="Evaluate also on these formulae: one per line, or a CSV. May be repeated.",
             show_default=False,
         ),
     ] = None,
     signals: Annotated[
-        int, typer.Option(min=1, help="Of the kernel to evaluate against.")
+        int, typer.Option(min=1, help="Traces of the kernel to evaluate against.")
     ] = 16_384,
     families: Annotated[int, typer.Option(min=1, help="Held-out families to evaluate on.")] = 188,
     fields: Fields = False,
 ) -> None:
     """Distil the exact kernel into an encoder.
 
-    A run that was stopped goes on from its last checkpoint when the same command is given again.
+    A run that was stopped continues from its last checkpoint when the same command is given again.
 
     Examples: rhovec train encoder --preset tiny --out run --evaluate --signals 512 --families 16;
     rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
@@ -72,10 +88,12 @@ def encoder(
     if config is None:
         return
     for path in formulae or ():
-        read_formulae(path)  # a mistake in it is said now, not after the training
+        read_formulae(path)  # so that a mistake in it is reported now, not after the training
     result = distill.train(config, out, report(config.steps))
     if evaluate:
-        rows = training("publish").publish(out, config, result, formulae or [], signals, families)
+        rows = training("publish").publish_encoder(
+            out, config, result, formulae or [], signals, families
+        )
         for row in rows:
             where = f" ({row['set']})" if "set" in row else ""
             value = "none" if row["value"] is None else f"{row['value']:.5f}"
@@ -90,9 +108,9 @@ def decoder(
     evaluate: Evaluate = False,
     fields: Fields = False,
 ) -> None:
-    """Teach a decoder to write the formulae of an encoder's vectors.
+    """Train a decoder to write the formulae of an encoder's vectors.
 
-    A run that was stopped goes on from its last checkpoint when the same command is given again.
+    A run that was stopped continues from its last checkpoint when the same command is given again.
 
     Examples: rhovec train decoder --preset tiny --out run --evaluate;
     rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate.
@@ -108,12 +126,12 @@ def decoder(
         )
     result = invert.train(config, out, report(config.steps))
     if evaluate:
-        for name, value in invert.publish(out, config, result).items():
+        for name, value in training("publish").publish_decoder(out, config, result).items():
             print(f"{name}: {value:.5f}")
 
 
 def training(name: str) -> Any:
-    """A module of the package `training`, or what to install."""
+    """Import a module of the package `training`, or say what to install."""
     try:
         return import_module(f"rhovec.training.{name}")
     except ModuleNotFoundError as error:
@@ -125,11 +143,12 @@ def training(name: str) -> Any:
 def configured(
     module: Any, preset: str, device: str, changes: list[str] | None, listed: bool
 ) -> Any:
-    """The configuration asked for; None if it was to be listed, which is done."""
+    """The configuration that the options describe; None if it was only to be listed."""
     from ..models.model import torch_device
 
     torch_device(device)
-    config = module.with_overrides(preset, device=device, **parsed(module.Config, changes or []))
+    changed = parsed(module.Config, changes or [])
+    config = training("loop").preset(module.PRESETS, preset, device=device, **changed)
     if not listed:
         return config
     for name, text in helps(module.Config).items():
@@ -138,9 +157,9 @@ def configured(
 
 
 def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
-    """{"lr": 0.002} of ["lr=2e-3"], by the types of the fields."""
+    """Changes such as {"lr": 0.002} from ["lr=2e-3"], by the types of the fields."""
     out: dict[str, Any] = {}
-    known = {f.name: type(f.default) for f in config.__dataclass_fields__.values()}  # type: ignore[attr-defined]
+    known: dict[str, Any] = {f.name: type(f.default) for f in fields(config)}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not equals or name not in known or name == "device":
@@ -155,13 +174,15 @@ def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
 
 
 def helps(config: type) -> dict[str, str]:
-    """The comment beside each field."""
+    """The comment beside each field, in the order of the fields."""
     pattern = re.compile(r"^    (\w+): \w+ = [^#]*(?:# (.*))?$", re.MULTILINE)
-    return {name: text or "" for name, text in pattern.findall(inspect.getsource(config))}
+    classes = [kind for kind in reversed(config.__mro__) if kind is not object]
+    found = dict(pair for kind in classes for pair in pattern.findall(inspect.getsource(kind)))
+    return {field.name: found[field.name] for field in fields(config)}
 
 
 def report(steps: int) -> Callable[[dict[str, Any]], None]:
-    """A line a report: on a terminal it replaces the one before."""
+    """A function that prints a line per report; on a terminal it replaces the previous line."""
     terminal = sys.stderr.isatty()
 
     def show(line: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..kernel import Progress, StlKernel
+from ..kernel import Progress, SampledKernel
 from ..library import Requirement, requirements
 from ..models import store
 from ..models.inverse import check
@@ -171,7 +171,7 @@ def _first(
     return chosen
 
 
-def _rewritten(model: Model, kernel: StlKernel, requirement: Requirement, text: str) -> Pair:
+def _rewritten(model: Model, kernel: SampledKernel, requirement: Requirement, text: str) -> Pair:
     schema, phi = requirement.system.schema, requirement.lowered
     psi = schema.lower(text)
     return Pair(
@@ -183,7 +183,7 @@ def _rewritten(model: Model, kernel: StlKernel, requirement: Requirement, text: 
     )
 
 
-def _decoded(model: Model, kernel: StlKernel, chosen: list[Requirement]) -> list[Pair]:
+def _decoded(model: Model, kernel: SampledKernel, chosen: list[Requirement]) -> list[Pair]:
     if model.folder is None or store.read_decoder(model.folder) is None:
         return []
     out = []

@@ -1,1 +1,1 @@
-"""The encoder: formulae to unit vectors."""
+"""Encoder and decoder: formulae to unit vectors, and back."""

@@ -1,4 +1,4 @@
-"""What a decoder is, in a few numbers, and the names and shapes of its tensors; no torch needed."""
+"""The numbers that define a decoder, and the names and shapes of its tensors; needs no torch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import RhovecError
 from ..tokens.prefix import VOCABULARY
 from ..tokens.text import SYMBOLS
+from .config import block_shapes, check_heads
 
 
 @dataclass(frozen=True)
@@ -16,17 +17,14 @@ class DecoderConfig:
     width: int = 256
     layers: int = 7
     heads: int = 4
-    prefix: int = 6  # tokens in front that the vector becomes
+    prefix: int = 6  # tokens that the vector becomes, before all others
     dimension: int = 1024  # of the vectors
-    length: int = 160  # of the longest sequence, with BEGIN and END
+    length: int = 160  # of the longest sequence, including BEGIN and END
 
     def __post_init__(self) -> None:
         if self.tokens not in ("prefix", "text"):
             raise RhovecError(f"tokens must be prefix or text, not {self.tokens!r}")
-        if self.width % self.heads:
-            raise RhovecError(
-                f"width must be a multiple of heads, not {self.width} and {self.heads}"
-            )
+        check_heads(self.width, self.heads)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -36,30 +34,14 @@ class DecoderConfig:
         return VOCABULARY if self.tokens == "prefix" else len(SYMBOLS)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The decoder's tensors by name."""
-        width = self.width
-        out: dict[str, tuple[int, ...]] = {
-            "vector.weight": (self.prefix * width, self.dimension),
-            "vector.bias": (self.prefix * width,),
-            "token.weight": (self.vocabulary, width),
-            "place.weight": (self.length, width),
-        }
-        for i in range(self.layers):
-            out |= {
-                f"blocks.{i}.{name}": shape
-                for name, shape in (
-                    ("norm.weight", (width,)),
-                    ("norm.bias", (width,)),
-                    ("qkv", (3, width, width)),
-                    ("out", (width, width)),
-                    ("ff_norm.weight", (width,)),
-                    ("ff_norm.bias", (width,)),
-                    ("up", (4 * width, width)),
-                    ("down", (width, 4 * width)),
-                )
-            }
-        return out | {
-            "norm.weight": (width,),
-            "norm.bias": (width,),
-            "output.weight": (self.vocabulary, width),
+        """Shapes of the decoder's tensors, by name."""
+        return {
+            "vector.weight": (self.prefix * self.width, self.dimension),
+            "vector.bias": (self.prefix * self.width,),
+            "token.weight": (self.vocabulary, self.width),
+            "place.weight": (self.length, self.width),
+            **block_shapes(self.layers, self.width),
+            "norm.weight": (self.width,),
+            "norm.bias": (self.width,),
+            "output.weight": (self.vocabulary, self.width),
         }

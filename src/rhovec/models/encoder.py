@@ -1,10 +1,11 @@
-"""The student: a Transformer whose unit vectors have the kernel as their inner product.
+"""The encoder in torch: a Transformer whose unit vectors have the kernel as their inner products.
 
-Tokens come packed, several formulae to a row; attention stays within a formula. With `tree` tokens each
-head adds to its scores one number for each relation in the tree, which is all that tells the structure.
-Rows are short, so attention is written out. The last layer works on the tokens that are pooled alone.
+Tokens come packed, several formulae per row, and attention stays within a formula. With `tree` tokens
+the only sign of a formula's structure is a learned number per attention head and relation in the tree,
+which is added to the scores. Rows are short, so attention is written out. The last layer computes only
+the tokens that are pooled.
 
-models/runtime.py computes the same with NumPy; a change here is a change there.
+models/runtime.py does the same in NumPy: change both together.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..errors import FormulaError
 from ..formula.programs import Programs
 from ..tokens.text import CLS as TEXT_CLS
 from ..tokens.text import MAX_TOKENS, text_tokens
 from ..tokens.tree import APART, RELATIONS, tree_tokens
-from .config import FAR, FEATURES, MISSING, SCALES, SHARPNESS, EncoderConfig, slow_waves
+from .config import FAR, FEATURES, SCALES, EncoderConfig
+from .heads import Head, make_head
 
 HIDDEN = -1e4  # added to scores between formulae
 
 
 class Packed(NamedTuple):
-    """Tensors of B formulae in R rows of W tokens; text has no relations, tree no places."""
+    """Tensors of B formulae in R rows of W tokens."""
 
     ids: Tensor  # tree: (R, W, 4) operator, channel, bounds; text: (R, W, 2) symbol, place
     threshold: Tensor | None  # (R, W) float32
     relation: Tensor | None  # (R, W, W) uint8
     owner: Tensor  # (R, W) int32: the token's formula, -1 for padding
-    pick: Tensor  # (B,) int32: the token that stands for each formula, in the R * W
+    pick: Tensor  # (B,) int32: index in the R * W tokens of the one that stands for each formula
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Packed:
         return Packed(*(t if t is None else change(t) for t in self))  # type: ignore[arg-type]
@@ -47,33 +48,28 @@ class Encoder(nn.Module):
         self.config = config
         self.inputs = (TreeInputs if config.tokens == "tree" else TextInputs)(config)
         self.blocks = nn.ModuleList(Block(config.width, config.heads) for _ in range(config.layers))
-        self.head: Landmarks | Projector = (
-            Landmarks(config) if config.head == "landmarks" else Projector(config)
-        )
+        self.head = HeadModule(make_head(config))
 
     def forward(self, tokens: Packed) -> Tensor:
-        """Unit rows (B, dimension)."""
+        """Unit vectors (B, dimension) whose inner products are the kernel."""
         out: Tensor = self.head(self.pooled(tokens))
         return out
 
-    def taught(self, tokens: Packed) -> Tensor:
-        """Unit rows that training compares: directions if landmarks make vectors of them, or vectors."""
-        x, head = self.pooled(tokens), self.head
-        out: Tensor = head.directions(x) if isinstance(head, Landmarks) else head(x)
-        return out
+    def rows(self, tokens: Packed) -> Tensor:
+        """Unit rows (B, row_dimension) of the head's kind, which training compares."""
+        return self.head.rows(self.pooled(tokens))
 
     def pooled(self, tokens: Packed) -> Tensor:
-        """(B, width): what the layers make of each formula."""
-        *_, owner, pick = tokens
+        """What the layers make of each formula, (B, width)."""
         x, biases = self.inputs(tokens)
-        last = None if self.config.pooling == "mean" else pick
+        last = None if self.config.pooling == "mean" else tokens.pick
         for block, bias in zip(self.blocks, biases, strict=True):
             x = block(x, bias, last if block is self.blocks[-1] else None)
-        return mean_by_owner(x, owner, len(pick)) if last is None else x
+        return mean_by_owner(x, tokens.owner, len(tokens.pick)) if last is None else x
 
 
 class TreeInputs(nn.Module):
-    """Tokens (R, W, width), and for each layer what is added to its scores, (R, heads, W, W)."""
+    """Tokens (R, W, width), and per layer what is added to its scores, (R, heads, W, W)."""
 
     apart: Tensor
 
@@ -90,7 +86,7 @@ class TreeInputs(nn.Module):
     def forward(self, tokens: Packed) -> tuple[Tensor, tuple[Tensor, ...]]:
         ids, threshold, relation = tokens.ids, tokens.threshold, tokens.relation
         assert threshold is not None and relation is not None
-        # Looking up is multiplying by ones and zeros: a product is quicker than its scattered gradient.
+        # A product with one-hot rows: its gradient is faster than the scattered one of a look-up.
         chosen = [F.one_hot(ids[..., i].long(), n) for i, n in enumerate(self.tables)]
         features = threshold_features(threshold) * (ids[..., 1:2] > 0)
         x = torch.cat([*(c.to(features.dtype) for c in chosen), features], -1) @ self.weight
@@ -101,7 +97,7 @@ class TreeInputs(nn.Module):
 
 
 class TextInputs(nn.Module):
-    """Symbols and learned places; scores are masked between formulae."""
+    """Symbols and learned positions, and per layer which scores count, (R, 1, W, W) bool."""
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -118,7 +114,7 @@ class TextInputs(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each after a norm, each added to its input."""
+    """Attention and a feed-forward part, each behind a norm, each added to its input."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -130,8 +126,11 @@ class Block(nn.Module):
         self.up = nn.Parameter(torch.randn(4 * width, width) * width**-0.5)
         self.down = nn.Parameter(torch.zeros(width, 4 * width))
 
-    def forward(self, x: Tensor, bias: Tensor, pick: Tensor | None = None) -> Tensor:
-        """x (R, W, width) -> the same, or with pick (B,) the rows (B, width) of those tokens."""
+    def forward(self, x: Tensor, bias: Tensor | None, pick: Tensor | None = None) -> Tensor:
+        """Tokens x (R, W, width) -> the same shape, or with pick (B,) only those tokens, (B, width).
+
+        bias: as for `attend`.
+        """
         rows, length, width = x.shape
         qkv = F.linear(self.norm(x), self.qkv.flatten(0, 1))
         q, k, v = qkv.view(rows, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -143,111 +142,44 @@ class Block(nn.Module):
         return out
 
 
-class Projector(nn.Module):
-    """The paper's: width -> dimension / 2 (GELU, norm) -> dimension, of length one."""
+class HeadModule(nn.Module):
+    """A head's tensors as parameters, and its two torch stages."""
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, head: Head):
         super().__init__()
-        inner = config.dimension // 2
-        self.norm = nn.LayerNorm(config.width)
-        self.inner = nn.Linear(config.width, inner)
-        self.inner_norm = nn.LayerNorm(inner)
-        self.outer = nn.Linear(inner, config.dimension)
+        self.head = head
+        for name, tensor in head.initial().items():
+            place: nn.Module = self
+            *path, last = name.split(".")
+            for part in path:
+                if not hasattr(place, part):
+                    place.add_module(part, nn.Module())
+                place = getattr(place, part)
+            trained = name not in head.fitted
+            place.register_parameter(last, nn.Parameter(tensor, requires_grad=trained))
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.inner_norm(F.gelu(self.inner(self.norm(x)), approximate="tanh"))
-        return F.normalize(self.outer(inner).float(), dim=-1)
+        """Unit vectors (B, dimension) from pooled tokens (B, width)."""
+        return self.head.vectors(dict(self.named_parameters()), self.rows(x))
 
-
-class Landmarks(nn.Module):
-    """From directions, whose inner products are the cosines of robustness, to vectors of the kernel.
-
-    Directions are learned; how they become vectors is computed, by `settle`. Half of the dimensions
-    suffice for the kernel of any two different formulae: how near a direction is to each of many
-    landmarks, weighted. But in this smooth part a formula is not quite alike to itself: a sixth of its
-    length is missing, more or less. That goes into waves in the other half, so quick that they agree for
-    formulae of nearly one direction alone. Far from all landmarks nearly all is missing; then it
-    goes into other waves, as slow as the kernel itself.
-    """
-
-    FREQUENCY = 6.0  # of quick waves: radians a unit, along what directions differ in most
-    STEADY = 0.005  # variance of directions along which waves are much slower
-    SHARED = 0.09  # of the squared length, given to all smooth dimensions alike
-    SMALLEST = 1e-3  # eigenvalue of the landmarks' kernel; lower ones count as this
-    SEED = 0  # of the waves
-    BLOCK = 8192  # directions looked at together
-
-    def __init__(self, config: EncoderConfig):
-        super().__init__()
-        self.norm = nn.LayerNorm(config.width)
-        shapes = config.shapes()
-        self.direction = nn.Parameter(torch.randn(shapes["head.direction"]) * config.width**-0.5)
-        landmarks = F.normalize(torch.randn(shapes["head.landmarks"]), dim=1)
-        outer = torch.randn(shapes["head.outer"]) * config.dimension**-0.5
-        waves = torch.randn(shapes["head.waves"]) * self.FREQUENCY
-        self.landmarks, self.outer, self.waves = (
-            nn.Parameter(tensor, requires_grad=False) for tensor in (landmarks, outer, waves)
-        )
-
-    def directions(self, x: Tensor) -> Tensor:
-        """Unit rows (B, DIRECTIONS)."""
-        with torch.autocast(x.device.type, enabled=False):
-            return F.normalize(F.linear(self.norm(x.float()), self.direction), dim=-1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        directions = self.directions(x)
-        with torch.autocast(x.device.type, enabled=False):
-            smooth = F.linear(kernel(directions, self.landmarks), self.outer)
-            missing = F.relu(1 - smooth.square().sum(-1, keepdim=True)) + MISSING
-            slow = slow_waves(len(self.waves))
-            quick = len(self.waves) - slow
-            share = missing.square().clamp(max=1)  # of what is missing, that slow waves get
-            slowly = (missing * share / slow).sqrt().expand(-1, slow)
-            quickly = (missing * (1 - share) / quick).sqrt().expand(-1, quick)
-            strength = torch.cat([slowly, quickly], -1)
-            angles = F.linear(directions, self.waves)
-            waves = [angles.sin() * strength, angles.cos() * strength]
-            return F.normalize(torch.cat([smooth, *waves], -1), dim=-1)
+    def rows(self, x: Tensor) -> Tensor:
+        """Unit rows (B, row_dimension) from pooled tokens (B, width)."""
+        return self.head.rows(dict(self.named_parameters()), x)
 
     @torch.no_grad()
-    def settle(self, directions: Tensor) -> None:
-        """Make landmarks, weights and waves of the directions (N, DIRECTIONS) of many formulae.
-
-        Landmarks are some of them, evenly chosen. Their kernel spans a space (Nyström's method), and of
-        this the smooth dimensions are those that the N vary in most. A unit vector cannot keep to the
-        spectrum alone: the length that is missing must go somewhere, and the error is least if smooth
-        dimensions get some of it.
-        """
-        n, count, inner = len(directions), len(self.landmarks), len(self.outer)
-        chosen = directions[torch.arange(count, device=directions.device) * n // count]
-        values, vectors = torch.linalg.eigh(kernel(chosen.double(), chosen.double()))
-        whiten = vectors / values.clamp(min=self.SMALLEST).sqrt()
-        covariance = torch.zeros_like(vectors)
-        for block in torch.split(directions, self.BLOCK):
-            inside = kernel(block, chosen) @ whiten.float()
-            covariance += inside.T @ inside
-        values, vectors = torch.linalg.eigh(covariance / n)
-        values, vectors = values[-inner:].clamp(min=1e-12), vectors[:, -inner:]
-        raised = (1 + self.SHARED / (2 * inner) / values).sqrt()
-        self.landmarks.copy_(chosen)
-        self.outer.copy_((whiten @ (vectors * raised)).T)
-
-        spread, axes = torch.linalg.eigh(directions.T.double() @ directions.double() / n)
-        slowed = (spread.clamp(min=0) / (spread.clamp(min=0) + self.STEADY)).sqrt()
-        generator = torch.Generator().manual_seed(self.SEED)
-        waves = torch.randn(self.waves.shape, generator=generator).to(axes)
-        slow = slow_waves(len(waves))
-        self.waves.copy_(waves @ (axes * slowed) @ axes.T * self.FREQUENCY)
-        self.waves[:slow] = (waves[:slow] * SHARPNESS**0.5).to(self.waves)
+    def fit(self, rows: Tensor) -> None:
+        """Compute the tensors that are not trained, from the rows of many formulae."""
+        self.head.fit(dict(self.named_parameters()), rows)
 
 
-def kernel(a: Tensor, b: Tensor) -> Tensor:
-    """Of unit rows (n, d) and (m, d): (n, m)."""
-    return torch.exp(SHARPNESS * (a @ b.T - 1))
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
+    """Attention of q, k, v (R, heads, W, d).
 
-
-def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """q, k, v (R, heads, W, d); bias as numbers, or True where attention is allowed."""
+    bias: numbers to add to the scores, or True where attention is allowed; None: each token attends
+    to itself and those before.
+    """
+    if bias is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if bias.dtype == torch.bool:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
@@ -255,7 +187,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 
 
 def threshold_features(threshold: Tensor) -> Tensor:
-    """A number (...) as (..., FEATURES): sines and cosines at ten scales, tanh, logarithm, share."""
+    """Numbers (...) as (..., FEATURES): sines and cosines at ten scales, tanh, logarithm, share."""
     near = threshold.clamp(-FAR, FAR)[..., None]
     scales = 2.0 ** torch.arange(SCALES, device=threshold.device) * (math.pi / FAR)
     size = threshold.abs().log1p()
@@ -264,15 +196,15 @@ def threshold_features(threshold: Tensor) -> Tensor:
 
 
 def mean_by_owner(x: Tensor, owner: Tensor, count: int) -> Tensor:
-    """(R, W, width) -> (count, width): the mean over each formula's tokens."""
-    place = owner.flatten() % (count + 1)  # padding, -1, comes last
+    """Mean over each formula's tokens: (R, W, width) -> (count, width)."""
+    place = owner.flatten() % (count + 1)  # padding, -1, goes last
     sums = x.new_zeros(count + 1, x.shape[-1]).index_add(0, place, x.flatten(0, 1))
     sizes = x.new_zeros(count + 1).index_add(0, place, torch.ones_like(place, dtype=x.dtype))
     return sums[:count] / sizes[:count, None]
 
 
 def pack(programs: Programs, config: EncoderConfig, rows: int | None = None) -> Packed:
-    """Model input, on the CPU; rows fixes R."""
+    """The encoder's input, on the CPU; rows fixes R."""
     if config.tokens == "text":
         text = text_tokens(programs, rows)
         ids = np.stack([text.symbol, text.place], -1)
@@ -284,11 +216,7 @@ def pack(programs: Programs, config: EncoderConfig, rows: int | None = None) -> 
         return Packed(*_tensors(ids, None, None, owner.reshape(text.symbol.shape), pick))
     tree = tree_tokens(programs, rows)
     ids = tree.ids(config.points)
-    known = int(ids[..., 1].max())
-    if known > config.channels:
-        raise FormulaError(
-            f"a formula uses x_{known - 1}; the model knows x_0 ... x_{config.channels - 1}"
-        )
+    config.check(ids, tree.threshold)
     pick = tree.root if config.pooling == "bos" else tree.cls
     return Packed(
         *_tensors(ids, tree.threshold.astype(np.float32), tree.relation, tree.owner, pick)

@@ -1,18 +1,17 @@
-"""Formulae from vectors with NumPy: what models/decoder.py computes, held to the grammar.
+"""The decoder in NumPy: what models/decoder.py computes, with tokens restricted to the grammar.
 
-Greedy, sampling and beam are one loop that differs in how the next tokens are chosen. Lines of a vector
-(its samples, its beams) that have written the same so far share one sequence, with its cache of keys and
-values, until they part; a sequence that ends leaves the batch. So no work is done twice.
+Greedy decoding, sampling and beam search are one loop that differs in how the next tokens are chosen.
+The lines of a vector (its samples, or its beams) share one sequence, with its cache of keys and values,
+as long as they have written the same tokens; a sequence that ends leaves the batch. So no work is done
+twice.
 
-A line's random numbers depend on the seed and on its number among the vector's lines alone: but for
-rounding, the answers to a vector do not depend on the rest of the batch.
+The random numbers of a line depend only on the seed and on its number among the vector's lines. So,
+except for rounding, the answers to a vector do not depend on the rest of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,61 +19,50 @@ from ..errors import RhovecError
 from ..formula.core import Formula
 from ..tokens.prefix import BEGIN, END, PAD, TENTHS, VOCABULARY, Grammar, from_prefix
 from .decoder_config import DecoderConfig
-from .runtime import (
+from .layers import (
     Room,
-    _attend,
-    _behind_norm,
-    _centred,
-    _cores,
-    _normalise,
-    _single_threaded_products,
-)  # fmt: skip
+    attend,
+    behind_norm,
+    centred,
+    cores,
+    finish_block,
+    in_threads,
+    normalise,
+    read_layers,
+)
 
 MAX_NODES, MAX_DEPTH = 63, 20
-LINES = 256  # worked on at once by a thread
-BLOCK = 32  # places by which a cache grows
+LINES = 256  # that a thread works on at once
+BLOCK = 32  # positions by which a cache grows
 
-# From (place t, log-probabilities (R, VOCABULARY) of the sequences' next tokens, the sequence of each
+# From (position t, log-probabilities (R, VOCABULARY) of the sequences' next tokens, the sequence of each
 # line (L,) or -1 if it has ended, log-probability (L,) of what it has written) to (the line that each
-# line goes on with (L,), its next token (L,), PAD if it has ended).
+# line continues (L,), its next token (L,), which is PAD if it has ended).
 Choose = Callable[[int, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Generator:
-    """Formulae from vectors (B, dimension), unit rows.
-
-    max_nodes and max_depth limit every formula.
-    """
+    """Writes formulae for unit vectors (B, dimension); max_nodes and max_depth limit each of them."""
 
     def __init__(self, config: DecoderConfig, tensors: Mapping[str, np.ndarray]):
         if config.tokens != "prefix":
-            raise RhovecError("formulae are written in prefix tokens alone; train such a decoder")
+            raise RhovecError(
+                "only a decoder with prefix tokens can write formulae here; train one with tokens=prefix"
+            )
         self.config = config
         width, self.depth = config.width, config.width // config.heads
         front = tensors["vector.weight"].reshape(config.prefix, width, -1)
-        self.front = _centred(front, axis=1).reshape(-1, config.dimension).T
-        self.front_bias = _centred(tensors["vector.bias"].reshape(config.prefix, width), axis=1)
-        self.token = _centred(tensors["token.weight"], axis=1)
-        self.place = _centred(tensors["place.weight"], axis=1)
-        self.layers = []
-        for i in range(config.layers):
-            t = {k: tensors[f"blocks.{i}.{k}"] for k in ("qkv", "out", "up", "down")}
-            qkv = t["qkv"].copy()
-            qkv[0] *= self.depth**-0.5
-            self.layers.append(
-                Layer(
-                    _behind_norm(tensors, f"blocks.{i}.norm", qkv.reshape(-1, width)),
-                    _centred(t["out"].T, axis=1),
-                    _behind_norm(tensors, f"blocks.{i}.ff_norm", t["up"]),
-                    _centred(t["down"].T, axis=1),
-                )
-            )
-        self.output = _behind_norm(tensors, "norm", tensors["output.weight"])
+        self.front = centred(front, axis=1).reshape(-1, config.dimension).T
+        self.front_bias = centred(tensors["vector.bias"].reshape(config.prefix, width), axis=1)
+        self.token = centred(tensors["token.weight"], axis=1)
+        self.place = centred(tensors["place.weight"], axis=1)
+        self.layers = read_layers(tensors, config.layers, config.heads)
+        self.output = behind_norm(tensors, "norm", tensors["output.weight"])
 
     def greedy(
         self, vectors: np.ndarray, *, max_nodes: int = MAX_NODES, max_depth: int = MAX_DEPTH
     ) -> list[Formula]:
-        """The likeliest next token each time: B formulae."""
+        """B formulae, always taking the likeliest next token."""
 
         def choose(
             t: int, log_p: np.ndarray, sequence: np.ndarray, total: np.ndarray
@@ -82,7 +70,7 @@ class Generator:
             token = np.where(sequence < 0, PAD, log_p.argmax(axis=1)[sequence])
             return np.arange(len(token)), token
 
-        ids, _ = self._write(vectors, 1, choose, max_nodes, max_depth)
+        ids = self._write(vectors, 1, choose, max_nodes, max_depth)
         return [from_prefix(line) for line in ids[:, 0].tolist()]
 
     def sample(
@@ -97,32 +85,11 @@ class Generator:
         max_nodes: int = MAX_NODES,
         max_depth: int = MAX_DEPTH,
     ) -> list[list[Formula]]:
-        """B lists of so many formulae, some of which may be the same.
+        """B lists of `samples` formulae, not necessarily distinct.
 
-        top_p: only the likeliest tokens that make up this share are drawn. numbers: draw decimals,
-        too, instead of taking the likeliest. The first samples of many are the samples of a few.
-        """
-        formulae, _ = self.draw(
-            vectors, samples, temperature=temperature, top_p=top_p, numbers=numbers, seed=seed,
-            max_nodes=max_nodes, max_depth=max_depth,
-        )  # fmt: skip
-        return formulae
-
-    def draw(
-        self,
-        vectors: np.ndarray,
-        samples: int,
-        *,
-        temperature: float = 1.0,
-        top_p: float = 0.95,
-        numbers: bool = True,
-        seed: int = 0,
-        max_nodes: int = MAX_NODES,
-        max_depth: int = MAX_DEPTH,
-    ) -> tuple[list[list[Formula]], np.ndarray]:
-        """What `sample` gives, and its log-probabilities (B, samples) float64.
-
-        They are those of the grammar's sequences at temperature 1, with all tokens.
+        top_p: draw only from the likeliest tokens, those that together have this probability.
+        numbers: draw decimals too, instead of taking the likeliest. The first samples of many are
+        the same as those of a few.
         """
         if samples < 1 or temperature <= 0 or not 0 < top_p <= 1:
             raise RhovecError(
@@ -148,8 +115,8 @@ class Generator:
             token[lines] = (own <= point[:, None]).sum(axis=1)
             return np.arange(len(token)), token
 
-        ids, total = self._write(vectors, samples, choose, max_nodes, max_depth)
-        return [list(map(from_prefix, lines)) for lines in ids.tolist()], total
+        ids = self._write(vectors, samples, choose, max_nodes, max_depth)
+        return [list(map(from_prefix, lines)) for lines in ids.tolist()]
 
     def beam(
         self,
@@ -166,7 +133,7 @@ class Generator:
         def choose(
             t: int, log_p: np.ndarray, sequence: np.ndarray, total: np.ndarray
         ) -> tuple[np.ndarray, np.ndarray]:
-            if t == 1:  # all lines are still the same: the first one stands for them
+            if t == 1:  # all lines are still the same: the first one represents them
                 total = np.where(np.arange(len(total)) % width == 0, 0, -np.inf)
             value = total[:, None] + log_p[sequence]
             ended = sequence < 0
@@ -178,11 +145,11 @@ class Generator:
             line, token = np.divmod(np.take_along_axis(best, order, axis=1), VOCABULARY)
             return (line + width * np.arange(len(line))[:, None]).ravel(), token.ravel()
 
-        ids, _ = self._write(vectors, width, choose, max_nodes, max_depth)
+        ids = self._write(vectors, width, choose, max_nodes, max_depth)
         return [list(map(from_prefix, lines)) for lines in ids.tolist()]
 
     def logits(self, vectors: np.ndarray, ids: np.ndarray) -> np.ndarray:
-        """ids (B, L) from BEGIN on -> (B, L, VOCABULARY): what the decoder says of the next tokens."""
+        """Logits (B, L, VOCABULARY) of the next tokens, after ids (B, L), which start with BEGIN."""
         vectors = self._check(vectors)
         count, length = ids.shape
         tokens = self.config.prefix + length
@@ -197,7 +164,7 @@ class Generator:
         if vectors.ndim != 2 or vectors.shape[1] != wanted:
             raise RhovecError(
                 f"vectors must have shape (B, {wanted}), not {vectors.shape}; this decoder reads "
-                f"those of one model alone"
+                "only those of the model that it was trained for"
             )
         if vectors.dtype.kind not in "fiu" or not np.isfinite(vectors).all():
             raise RhovecError("vectors must hold finite numbers")
@@ -205,37 +172,28 @@ class Generator:
 
     def _write(
         self, vectors: np.ndarray, lines: int, choose: Choose, max_nodes: int, max_depth: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(ids (B, lines, length) int16, log-probabilities (B, lines) float64)."""
+    ) -> np.ndarray:
+        """Ids (B, lines, length) int16."""
         vectors = self._check(vectors)
         length = self.config.length
         ids = np.empty((len(vectors), lines, length), np.int16)
-        total = np.empty((len(vectors), lines))
 
-        cores = _cores()
-        step = max(1, min(LINES // lines, -(-len(vectors) // cores)))
+        step = max(1, min(LINES // lines, -(-len(vectors) // cores())))
         firsts = range(0, len(vectors), step)
 
         def work(firsts: range) -> None:
-            cache = Cache(self.config, step * lines)  # fresh memory is slow, so there is one
+            cache = Cache(self.config, step * lines)  # one for all, as fresh memory is slow
             for first in firsts:
                 grammar = Grammar(len(vectors[first : first + step]), max_nodes, max_depth, length)
                 part = slice(first, first + step)
-                ids[part], total[part] = self._write_part(
-                    vectors[part], lines, choose, grammar, cache
-                )
+                ids[part] = self._write_part(vectors[part], lines, choose, grammar, cache)
 
-        with _single_threaded_products() as alone:
-            if alone and len(firsts) > 1:
-                with ThreadPoolExecutor(cores) as pool:
-                    list(pool.map(work, [firsts[core::cores] for core in range(cores)]))
-            else:
-                work(firsts)
-        return ids, total
+        in_threads(work, [firsts[i :: cores()] for i in range(min(cores(), len(firsts)))])
+        return ids
 
     def _write_part(
         self, vectors: np.ndarray, lines: int, choose: Choose, grammar: Grammar, cache: Cache
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> np.ndarray:
         count, length = len(vectors), self.config.length
         ids = np.full((count * lines, length), PAD, np.int16)
         ids[:, 0] = BEGIN
@@ -253,7 +211,7 @@ class Generator:
             total = total[line] + np.where(sequence < 0, 0, log_p[sequence, token])
             ids = ids[line]
             ids[:, t] = token
-            # Beams that stand in for too few candidates have probability zero and end, too.
+            # Beams in excess of the number of candidates have probability zero: end them too.
             (going,) = np.nonzero((sequence >= 0) & (token != END) & (total > -np.inf))
             if not len(going):
                 break
@@ -265,17 +223,17 @@ class Generator:
             sequence = np.full(len(ids), -1)
             sequence[going] = np.argsort(order)[own]
             x = (self.token[tokens[order]] + self.place[t])[:, None]
-        return ids.reshape(count, lines, length), total.reshape(count, lines)
+        return ids.reshape(count, lines, length)
 
     def _front(self, vectors: np.ndarray) -> np.ndarray:
-        """(B, prefix, width): the tokens that the vectors become."""
+        """Tokens that the vectors become, (B, prefix, width)."""
         front: np.ndarray = vectors @ self.front
         front = front.reshape(len(vectors), *self.front_bias.shape)
         front += self.front_bias
         return front
 
     def _extend(self, cache: Cache, x: np.ndarray, room: Room) -> None:
-        """Append tokens x (R, m, width), which are overwritten by what the layers make of them."""
+        """Append tokens x (R, m, width) to the sequences, and overwrite x with the layers' output."""
         rows, new, width = x.shape
         keys, values = cache.extend(rows, new)  # each (layers, heads, R, n, d)
         n = keys.shape[3]
@@ -285,38 +243,24 @@ class Generator:
         tokens = x.reshape(-1, width)
         room = room.first(len(tokens))
         for layer, k, v in zip(self.layers, keys, values, strict=True):
-            qkv = np.matmul(_normalise(tokens, room.normed), layer.qkv, out=room.qkv)
+            qkv = np.matmul(normalise(tokens, room.normed), layer.qkv, out=room.qkv)
             q, k[:, :, n - new :], v[:, :, n - new :] = (
                 part.reshape(shape).transpose(2, 0, 1, 3) for part in np.split(qkv, 3, axis=1)
             )
             scores = np.empty((self.config.heads, rows, n, new), np.float32)
             scores[...] = mask
-            _attend(q, k, v, scores, room.mixed.reshape(shape).transpose(2, 0, 1, 3))
-            tokens += np.matmul(room.mixed, layer.out, out=room.change)
-            hidden = np.matmul(_normalise(tokens, room.normed), layer.up, out=room.hidden)
-            np.maximum(hidden, 0, out=hidden)
-            np.square(hidden, out=hidden)
-            tokens += np.matmul(hidden, layer.down, out=room.change)
+            attend(q, k, v, scores, room.mixed.reshape(shape).transpose(2, 0, 1, 3))
+            finish_block(layer, tokens, room)
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
-        """Tokens (..., width) -> (..., VOCABULARY)."""
+        """Logits (..., VOCABULARY) of tokens (..., width)."""
         flat = x.reshape(-1, x.shape[-1])
-        normed = _normalise(flat, np.empty((len(flat), flat.shape[1] + 1), np.float32))
-        logits: np.ndarray = normed @ self.output
+        logits: np.ndarray = normalise(flat) @ self.output
         return logits.reshape(*x.shape[:-1], -1)
 
 
-class Layer(NamedTuple):
-    """Matrices as products want them; the last row of those behind a norm is a shift."""
-
-    qkv: np.ndarray  # (width + 1, 3 * width)
-    out: np.ndarray  # (width, width)
-    up: np.ndarray  # (width + 1, 4 * width)
-    down: np.ndarray  # (4 * width, width)
-
-
 class Cache:
-    """Keys and values of all layers, of sequences of one length, `most` of them at most."""
+    """Keys and values of all layers for up to `most` sequences, all of the same length."""
 
     def __init__(self, config: DecoderConfig, most: int):
         self.length = 0
@@ -324,7 +268,7 @@ class Cache:
         self.room = np.empty((config.layers, 2, config.heads, most, 0, depth), np.float32)
 
     def extend(self, rows: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Keys and values (layers, heads, rows, length, d); the last `count` are to be filled."""
+        """Keys and values (layers, heads, rows, length, d); the last `count` are still to be filled."""
         before, self.length = self.length, self.length + count
         if self.length > self.room.shape[4]:
             shape = list(self.room.shape)
@@ -336,9 +280,9 @@ class Cache:
         return filled[:, 0], filled[:, 1]
 
     def settle(self, parents: np.ndarray) -> np.ndarray:
-        """Go on with the sequences parents (R,), in an order that leaves most of them in place.
+        """Continue the sequences `parents` (R,), in an order that leaves most of them in place.
 
-        Returns that order (R,): sequence i is now what was at parents[order[i]].
+        Returns that order (R,): sequence i is now the former parents[order[i]].
         """
         order = np.full(len(parents), -1)
         stays, first = np.unique(parents, return_index=True)
@@ -352,7 +296,7 @@ class Cache:
 
 
 def _log_softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Over the last axis, of what is allowed; the rest is -inf."""
+    """Log-softmax over the allowed entries of the last axis; the others are -inf."""
     out = np.where(allowed, logits, np.float32(-np.inf))
     out -= out.max(axis=1, keepdims=True)
     out -= np.log(np.exp(out).sum(axis=1, keepdims=True))
@@ -360,7 +304,7 @@ def _log_softmax(logits: np.ndarray, allowed: np.ndarray) -> np.ndarray:
 
 
 def _nucleus(log_p: np.ndarray, temperature: float, top_p: float) -> np.ndarray:
-    """Weights (R, VOCABULARY), zero but for the likeliest tokens that have the share top_p."""
+    """Weights (R, VOCABULARY), zero except for the likeliest tokens, which have the share top_p."""
     weight: np.ndarray = np.exp(
         (log_p - log_p.max(axis=1, keepdims=True)) / np.float32(temperature)
     )

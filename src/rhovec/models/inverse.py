@@ -1,12 +1,12 @@
-"""From a vector back to formulae, verified: what is answered has been embedded and compared.
+"""From a vector back to formulae, verified: every answer has been embedded and compared.
 
-Candidates come from a decoder, or from anywhere else. Each is embedded, the nearest are tuned, then the
-best so far is changed one operator at a time, and what comes out is tuned again. Tuning is Gauss-Newton:
-the formula is embedded with each threshold and bound changed a little, which tells the joint change that
-brings its vector nearest to the request; one or two such changes do what takes random steps dozens.
+Candidates come from a decoder, or from anywhere else. Each is embedded, the closest are tuned, then the
+best so far is changed one operator at a time, and the results are tuned again. Tuning is Gauss-Newton:
+the formula is embedded with each threshold and bound changed a little, which gives the joint change that
+brings its vector closest to the request. One or two such changes replace dozens of random steps.
 
-The search for a request is a coroutine that yields formulae and is sent their vectors. So the searches
-for all requests, and all that one of them tries at once, share batches, and each reads as if alone.
+The search for one request is a coroutine that yields formulae and is sent their vectors. So the searches
+for all requests share batches, and each is written as if it were the only one.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from ..formula.core import Formula
 from ..formula.fragment import in_fragment
 from ..formula.operators import Channel, Row
 from ..formula.simplify import simplify
-from ..kernel import Progress, StlKernel
+from ..kernel import Progress, SampledKernel
 from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
 
-BUDGET = 90  # formulae embedded for a request, candidates included
-TUNED = 3  # candidates, and then changed formulae, that are tuned in a round
-CHANGED = 32  # formulae with a changed operator that are tried in a round
+BUDGET = 90  # formulae embedded per request, including candidates
+TUNED = 3  # candidates, and later changed formulae, that are tuned per round
+CHANGED = 32  # formulae with a changed operator that are tried per round
 STEPS = 4  # joint changes of one formula's numbers
-GAIN = 1e-5  # in similarity, that another joint change is worth
-TOP_P = 0.75  # likelier tokens than by default are drawn: their formulae are nearer
-ENOUGH = 0.999  # a similarity from which on no other candidate is drawn; the encoder errs by more
-NEAR = 1 - 2e-5  # a similarity from which on nothing is left to gain
-PARSIMONY = 1e-4  # similarity that a node must bring; the encoder errs by far more
-ANSWERS = 16  # at most, for a request
+GAIN = 1e-5  # in similarity, that makes another joint change worthwhile
+TOP_P = 0.75  # draw from fewer tokens than by default: these formulae are closer
+ENOUGH = 0.999  # similarity at which no more candidates are drawn; the encoder's error is larger
+NEAR = 1 - 2e-5  # similarity at which there is nothing left to gain
+PARSIMONY = 1e-4  # similarity that another node must gain; the encoder's error is much larger
+ANSWERS = 16  # per request, at most
 REQUESTS = 128  # worked on at once
 
-PROBE = 0.02  # change of a threshold by which the vector's change is seen; that of a bound is 1
-SCALES = 0.3, 4.0  # how far thresholds and bounds are expected to move
+PROBE = 0.02  # change of a threshold that measures a slope; for a bound it is 1
+SCALES = 0.3, 4.0  # expected changes of thresholds and of bounds
 DAMPINGS = 1e-3, 3e-2, 0.3  # of a joint change; all three are tried
-LARGEST = WHOLES - 1 / UNIT  # threshold that a decoder can say
-LAST = BOUNDS - 1  # bound: a held trace no longer changes there
+MAX_THRESHOLD = WHOLES - 1 / UNIT  # that a decoder can write
+MAX_BOUND = BOUNDS - 1  # in steps: beyond it a held trace no longer changes
 DECIMALS = 4
-WINDOW = 10  # steps of a window that was unbounded, or is new; tuning finds better ones
+WINDOW = 10  # steps of a new window, or of one that was unbounded; tuning finds better ones
 
 
 class Found(NamedTuple):
-    """A formula, and how near it is to the request: the inner product of the unit vectors."""
+    """A formula, and the inner product of its unit vector and the request."""
 
     formula: Formula
     similarity: float
 
 
 class Checked(NamedTuple):
-    """A formula, its similarity to another by the model, and by the exact kernel."""
+    """A formula, and its similarity to another according to the model and to the exact kernel."""
 
     formula: Formula
     similarity: float
@@ -64,7 +64,7 @@ class Checked(NamedTuple):
 
 
 class Decoder(Protocol):
-    """`models.generate.Generator`, or what answers as it does."""
+    """The interface of `models.generate.Generator`."""
 
     def greedy(self, vectors: np.ndarray, /) -> list[Formula]: ...
 
@@ -96,14 +96,18 @@ Search = Generator[list[Formula], np.ndarray, list[Tried]]  # yields B formulae,
 
 
 class Inverter:
-    """Unit vectors (B, D) -> formulae.
+    """Formulae for unit vectors (B, D).
 
-    channels, largest: how many channels `embed` knows, and the largest threshold. Beyond it vectors
-    mean little, and a search that may go there finds some that seem near by accident.
+    channels: number of channels that `embed` knows. largest: limit of thresholds; vectors of formulae
+    beyond it mean little, and a search there would find some that are close only by accident.
     """
 
     def __init__(
-        self, embed: Embed, decoder: Decoder, channels: int = CHANNELS, largest: float = LARGEST
+        self,
+        embed: Embed,
+        decoder: Decoder,
+        channels: int = CHANNELS,
+        largest: float = MAX_THRESHOLD,
     ):
         self.embed = embed
         self.decoder = decoder
@@ -119,11 +123,11 @@ class Inverter:
         channels: int | None = None,
         progress: Progress | None = None,
     ) -> list[list[Found]]:
-        """For each row at most ANSWERS different formulae, the best first.
+        """Up to ANSWERS different formulae per row, the best first.
 
-        samples: candidates that the decoder draws where its likeliest one is not near already;
-        their numbers are the likeliest, as tuning finds better ones. channels: answer in terms of the
-        first so many alone.
+        samples: candidates that the decoder draws where its likeliest one is not close enough; their
+        numbers are the likeliest, as tuning finds better ones. channels: answer only in terms of
+        x_0 ... x_(channels - 1).
         """
         if samples < 0:
             raise RhovecError(f"samples must be 0 or more, not {samples}")
@@ -149,7 +153,7 @@ class Inverter:
     def _unsure(
         self, vectors: np.ndarray, likeliest: Sequence[Sequence[Formula]], channels: int
     ) -> np.ndarray:
-        """The places of those whose only candidate is not near, or needs more channels."""
+        """Indices of the requests whose only candidate is not close, or needs more channels."""
         known = _names(channels)
         enough = np.array([known.issuperset(phi.variables) for (phi,) in likeliest])
         (places,) = np.nonzero(enough)
@@ -164,9 +168,9 @@ def choose(
     vectors: np.ndarray,
     candidates: Sequence[Sequence[Formula]],
     budget: int = BUDGET,
-    largest: float = LARGEST,
+    largest: float = MAX_THRESHOLD,
 ) -> list[list[Found]]:
-    """As `Inverter.decode`, from one candidate or more for each row; without a budget just ranked."""
+    """`Inverter.decode` from given candidates, one or more per row; with a budget of 0 only ranked."""
     searches = [_search(v, c, budget, largest) for v, c in zip(vectors, candidates, strict=True)]
     together = _together(searches)
     try:
@@ -178,7 +182,7 @@ def choose(
 
 
 def simpler(found: Sequence[Found]) -> list[Found]:
-    """Those than which no other is both nearer and no larger; the nearest first."""
+    """Pareto front, the closest first: no other answer is both closer and at most as large."""
     kept: list[Found] = []
     for one in sorted(found, key=lambda one: (-one.similarity, one.formula.size)):
         if not kept or one.formula.size < kept[-1].formula.size:
@@ -186,8 +190,8 @@ def simpler(found: Sequence[Found]) -> list[Found]:
     return kept
 
 
-def check(kernel: StlKernel, phi: Formula, found: Sequence[Found]) -> list[Checked]:
-    """Answers to a formula's vector beside the exact kernel, the nearest by it first."""
+def check(kernel: SampledKernel, phi: Formula, found: Sequence[Found]) -> list[Checked]:
+    """Answers to a formula's vector with their exact kernel, the largest first."""
     formulae = [one.formula for one in found]
     values = kernel.gram([phi], formulae)[0].tolist()
     errors = kernel.gram_errors([phi], formulae)[0].tolist()
@@ -201,7 +205,7 @@ def check(kernel: StlKernel, phi: Formula, found: Sequence[Found]) -> list[Check
 def _together(
     searches: Sequence[Search],
 ) -> Generator[list[Formula], np.ndarray, list[list[Tried]]]:
-    """Searches side by side: what they ask for at one time is asked for at once."""
+    """Run searches side by side, with the formulae that they yield at a time in one batch."""
     results: list[list[Tried]] = [[] for _ in searches]
     asked: dict[int, list[Formula]] = {}
 
@@ -228,7 +232,7 @@ def _together(
 def _search(
     target: np.ndarray, candidates: Sequence[Formula], budget: int, largest: float
 ) -> Search:
-    """The best formulae of different structure; target: (D,), of length one."""
+    """The best formulae of different structure for target (D,), of length one."""
     best: dict[object, Tried] = {}  # by structure
     tuned: set[object] = set()
     changed: set[object] = set()
@@ -261,11 +265,11 @@ def _search(
             break
         changed.add(top)
         phi = best[top].formula
-        # Of what is near enough only something smaller can be better.
+        # If it is close enough, only a smaller formula can be better.
         others = (psi for psi in map(plain, _changes(phi)) if psi.size < phi.size or not near)
         add((yield from _try(target, _some(others))))
 
-    # Numbers may have moved so that the simplifier finds more to do.
+    # Numbers may have changed so that the formulae can be simplified further.
     answers = {one.formula: one for one in (best[key] for key in ranked()[:ANSWERS])}
     short = {phi: plain(phi) for phi in answers}
     tried = yield from _try(target, (phi for phi in short.values() if phi not in short))
@@ -275,7 +279,7 @@ def _search(
 
 
 def _try(target: np.ndarray, formulae: Iterable[Formula]) -> Search:
-    """The formulae, each once, with their vectors."""
+    """The distinct formulae, with their vectors."""
     different = list(dict.fromkeys(formulae))
     if not different:
         return []
@@ -287,7 +291,7 @@ def _try(target: np.ndarray, formulae: Iterable[Formula]) -> Search:
 
 
 def _some(formulae: Iterator[Formula]) -> list[Formula]:
-    """CHANGED different ones at most, drawn at random, always alike."""
+    """Up to CHANGED different ones, drawn at random with a fixed seed."""
     different = list(dict.fromkeys(formulae))
     order = np.random.default_rng(0).permutation(len(different))[:CHANGED]
     return [different[i] for i in order.tolist()]
@@ -303,8 +307,8 @@ def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
     if not kept:
         names = sorted({name for phi in formulae for name in phi.variables} - known)
         raise RhovecError(
-            f"the vector speaks of {names[0]}, and answers must be in x_0 ... x_{channels - 1}; "
-            "draw more samples, or decode without a schema"
+            f"the vector is of a formula in {names[0]}, but answers must be in x_0 ... "
+            f"x_{channels - 1}; draw more samples, or decode without a schema"
         )
     return kept
 
@@ -313,7 +317,7 @@ def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
 
 
 class _Numbers:
-    """The thresholds, left bounds and finite right bounds of a formula, one after the other, (P,)."""
+    """Thresholds, left bounds and finite right bounds of a formula, concatenated, (P,)."""
 
     def __init__(self, phi: Formula, largest: float):
         self.formula = phi
@@ -330,18 +334,18 @@ class _Numbers:
         self.probe = np.repeat((PROBE, 1.0), (len(self.atoms), bounds))
 
     def put(self, values: np.ndarray) -> Formula:
-        """The formula with other numbers, rounded and held within their limits."""
+        """The formula with other numbers, rounded and clipped to their limits."""
         a, b = len(self.atoms), len(self.atoms) + len(self.left)
         code, thresholds = self.formula.code.copy(), self.formula.thresholds.copy()
         thresholds[self.atoms] = values[:a].round(DECIMALS).clip(-self.largest, self.largest) + 0.0
-        code[self.left, 1] = values[a:b].round().clip(0, LAST)
-        code[self.right, 2] = values[b:].round().clip(code[self.right, 1], LAST)
+        code[self.left, 1] = values[a:b].round().clip(0, MAX_BOUND)
+        code[self.right, 2] = values[b:].round().clip(code[self.right, 1], MAX_BOUND)
         return Formula.trusted(code, thresholds, self.formula.channels)
 
     def probes(self) -> tuple[list[Formula], np.ndarray]:
-        """The formula with one number changed each, and the changes (P,)."""
+        """P formulae with one changed number each, and the changes (P,)."""
         limits = np.repeat(
-            (self.largest, float(LAST)), (len(self.atoms), len(self.left) + len(self.right))
+            (self.largest, float(MAX_BOUND)), (len(self.atoms), len(self.left) + len(self.right))
         )
         bounded = np.searchsorted(self.left, self.right) + len(self.atoms)
         limits[bounded] = self.values[len(self.values) - len(self.right) :]
@@ -351,7 +355,7 @@ class _Numbers:
 
 
 def _tune(target: np.ndarray, now: Tried, largest: float) -> Search:
-    """Formulae of the same structure, tried on the way to where no joint change helps."""
+    """Formulae of the same structure, tried until no joint change helps."""
     numbers = _Numbers(now.formula, largest)
     formulae, steps = numbers.probes()
     vectors = yield formulae
@@ -359,7 +363,7 @@ def _tune(target: np.ndarray, now: Tried, largest: float) -> Search:
         Tried(phi, vector, float(vector @ target))
         for phi, vector in zip(formulae, vectors, strict=True)
     ]
-    # (P, D): how the vector moves with each number, in units of what it is expected to move
+    # (P, D): change of the vector per number, in units of the number's expected change
     slopes = (vectors - now.vector).astype(np.float64) * (numbers.scale / steps)[:, None]
     unit = np.eye(len(slopes))
     for _ in range(STEPS):
@@ -376,7 +380,7 @@ def _tune(target: np.ndarray, now: Tried, largest: float) -> Search:
         best = max(after, key=lambda one: one.similarity)
         if best.similarity < now.similarity + GAIN or best.similarity > NEAR:
             break
-        # The slopes are not measured again but corrected by what was seen (Broyden's rule).
+        # The slopes are not measured again but corrected by what was observed (Broyden's rule).
         before, numbers = numbers, _Numbers(best.formula, largest)
         change = (numbers.values - before.values) / numbers.scale
         surprise = best.vector - now.vector - change @ slopes
@@ -398,7 +402,7 @@ OPPOSITES = {
 
 
 def _changes(phi: Formula) -> Iterator[Formula]:
-    """Formulae with one operator gone, new, or another one, or with another kind of window."""
+    """Formulae with one operator removed, added or exchanged, or with another kind of window."""
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     for i, (op, lo, hi, channel, threshold) in enumerate(rows):
         before, here, behind = rows[: i - sizes[i] + 1], rows[i - sizes[i] + 1 : i], rows[i + 1 :]
@@ -412,7 +416,7 @@ def _changes(phi: Formula) -> Iterator[Formula]:
         if op in OPPOSITES:
             others.append((OPPOSITES[op], lo, hi, channel, threshold))
         if ops.is_timed(op):
-            end = min(lo + WINDOW, LAST) if hi == ops.UNBOUNDED else ops.UNBOUNDED
+            end = min(lo + WINDOW, MAX_BOUND) if hi == ops.UNBOUNDED else ops.UNBOUNDED
             others.append((op, lo, end, None, 0.0))
             if lo:
                 others.append((op, 0, hi, None, 0.0))
@@ -429,18 +433,18 @@ def _changes(phi: Formula) -> Iterator[Formula]:
 
 
 def plain(phi: Formula) -> Formula:
-    """A formula with the same robustness on traces of 100 points, simplified, in a decoder's words."""
+    """A formula of equal robustness on traces of 100 points, simplified, as a decoder can write it."""
     phi = simplify(in_fragment(phi))
     code = phi.code.copy()
     code[code[:, 0] == ops.GT, 0] = ops.GE
     code[code[:, 0] == ops.LT, 0] = ops.LE
-    code[:, 1] = code[:, 1].clip(0, LAST)
-    code[code[:, 2] >= LAST, 2] = ops.UNBOUNDED
+    code[:, 1] = code[:, 1].clip(0, MAX_BOUND)
+    code[code[:, 2] >= MAX_BOUND, 2] = ops.UNBOUNDED
     return Formula.trusted(code, phi.thresholds, phi.channels)
 
 
 def _structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:
-    """What tuning leaves as it is."""
+    """The part of a formula that tuning does not change."""
     code = phi.code.copy()
     code[:, 1] = 0
     code[:, 2] = code[:, 2] == ops.UNBOUNDED

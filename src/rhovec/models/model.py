@@ -1,12 +1,12 @@
-"""The model a user holds: formulae in, unit vectors out, and back.
+"""The model that a user holds: formulae to unit vectors, and back.
 
     model = rv.load()                       # the shipped default; or a folder, or "owner/name"
     model.embed(["always x_0 >= 1", ...])   # (B, D)
-    model.decode(vectors)                   # for each of the rows (B, D) formulae, the best first
+    model.decode(vectors)                   # formulae for each row of (B, D), the best first
 
-Without a device the NumPy runtime computes, with one torch does ("cpu" or "cuda"), in float32 either
-way. A vector does not depend on its batch, and formulae that parse alike have one vector. What lies
-outside of what the model was trained on is embedded with a warning that says how wrong to expect it.
+Vectors are computed by NumPy, or by torch if a device is given ("cpu" or "cuda"), in float32 either way.
+A vector does not depend on its batch, and formulae that parse to the same formula have the same vector.
+A formula outside the range of the training is embedded with a warning that says which error to expect.
 """
 
 from __future__ import annotations
@@ -28,22 +28,29 @@ from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
 from ..formula.schema import Schema
-from ..kernel import Progress, StlKernel
+from ..kernel import BooleanKernel, IntegratedKernel, Progress, StlKernel
 from ..signals import BaseMeasure
 from . import store
 from .config import EncoderConfig
 from .generate import Generator
-from .inverse import LARGEST as LARGEST_THRESHOLD
-from .inverse import Inverter
-from .runtime import Runtime, ranges
+from .heads import Kind, make_head
+from .inverse import MAX_THRESHOLD, Inverter
+from .layers import ranges
+from .runtime import Runtime
 
 if TYPE_CHECKING:
     import torch
 
 DEFAULT = Path(__file__).parents[1] / "weights" / "default"
-LARGEST = 2000  # nodes of a formula: attention needs memory for their square
-BLOCK = 1 << 20  # of squared lengths embedded at once, short formulae counting as of 64 tokens
-EXCESSES = {  # what `outside` looks at, as a warning says it
+MAX_NODES = 2000  # of a formula: attention needs memory for their square
+BLOCK = 1 << 20  # sum of squared lengths embedded at once; short formulae count as 64 tokens
+# Kernels that a model's config can name as its teacher.
+KERNELS: dict[str, type[StlKernel] | type[BooleanKernel] | type[IntegratedKernel]] = {
+    "robustness": StlKernel,
+    "boolean": BooleanKernel,
+    "integrated": IntegratedKernel,
+}
+EXCESSES = {  # what `outside` looks at, in the words of the warning
     "threshold": "|threshold| above",
     "left bound": "a left bound above",
     "right bound": "a finite right bound above",
@@ -53,7 +60,7 @@ EXCESSES = {  # what `outside` looks at, as a warning says it
 
 
 class RhovecWarning(UserWarning):
-    """Something works, but not as well as one may think."""
+    """Something works, but less well than one may expect."""
 
 
 @dataclass(frozen=True)
@@ -64,20 +71,20 @@ class Finding:
     kind: str  # a key of EXCESSES
     value: float
     largest: float
-    error: float | None  # mean error of similarities measured there, if it was
+    error: float | None  # mean error of similarities measured there; None: not measured
 
 
 class Step(NamedTuple):
     """A formula on the way between two others, and its similarity to both."""
 
-    share: float  # of the angle between the two, from 0 to 1
+    share: float  # of the angle between the two, 0 to 1
     formula: Formula
     first: float
     second: float
 
 
 class Model:
-    """Made by `load`."""
+    """An encoder, and its decoder if it has one; `load` makes it."""
 
     def __init__(
         self,
@@ -87,10 +94,10 @@ class Model:
         folder: Path | None = None,
     ):
         self.config = config
-        self.folder = folder  # where its decoder is, which is read when first used
+        self.folder = folder  # of its decoder, which is read when first used
         self.encoder = EncoderConfig(**config["encoder"])
         self.device = device
-        self._encode: Callable[[Programs], np.ndarray] = (
+        self._encode: Callable[[Programs, Kind], np.ndarray] = (
             Runtime(self.encoder, tensors)
             if device is None
             else torch_runtime(self.encoder, tensors, device)
@@ -106,28 +113,36 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve digits that tell the weights: vectors of two fingerprints are not comparable."""
+        """Twelve digits that identify the weights: vectors of different ones are not comparable."""
         digest: str = self.config["sha256"][store.WEIGHTS]
         return digest[:12]
 
     def save(self, folder: str | Path) -> None:
-        """Write the model into a folder, which `load` reads and the Hugging Face hub takes as it is."""
+        """Write the model to a folder that `load` reads and the Hugging Face hub accepts."""
         if self.folder is None:
             raise RhovecError("this model was made of tensors in memory; write it with store.save")
         store.copy(self.folder, folder, self.config)
 
     def embed(
-        self, formulae: Formulae | Programs, *, warn: bool = True, progress: Progress | None = None
+        self,
+        formulae: Formulae | Programs,
+        *,
+        kind: Kind = "kernel",
+        warn: bool = True,
+        progress: Progress | None = None,
     ) -> np.ndarray:
-        """Unit rows (B, dimension) float32; of a single formula (dimension,).
+        """Unit vectors (B, D) float32; of a single formula (D,).
 
-        warn: say so (RhovecWarning) if formulae lie outside of what the model was trained on.
+        kind: "kernel": inner products are the kernel K, D is `dimension`. "cosine": inner products
+            are the cosine k' of robustness vectors, from which K follows as exp(-(1 - k') / sigma2);
+            these are shorter and closer to the exact kernel. Some models have only the former.
+        warn: issue a RhovecWarning if formulae are outside the range of the training.
         """
         programs, single = _read(formulae)
-        out = np.empty((len(programs), self.dimension), np.float32)
+        out = np.empty((len(programs), make_head(self.encoder).dimension(kind)), np.float32)
         done = 0
         for chosen in _blocks(programs):
-            out[chosen] = self._encode(programs.select(chosen))
+            out[chosen] = self._encode(programs.select(chosen), kind)
             done += len(chosen)
             if progress:
                 progress(done / len(out))
@@ -138,7 +153,7 @@ class Model:
         return out[0] if single else out
 
     def similarity(self, first: Formulae, second: Formulae, *, warn: bool = True) -> Any:
-        """Of every pair, (A, B) float32; a single formula drops its axis, so that two give a float."""
+        """Inner products (A, B) float32 of kernel vectors; a single formula drops its axis."""
         (a, single_a), (b, single_b) = as_formulae(first), as_formulae(second)
         vectors = self.embed([*a, *b], warn=warn)
         values = np.clip(vectors[: len(a)] @ vectors[len(a) :].T, -1, 1)
@@ -154,12 +169,13 @@ class Model:
         schema: Schema | None = None,
         k: int = 5,
     ) -> Any:
-        """At most k different formulae for a vector (D,), the best first; for rows (B, D) a list each.
+        """Up to k different formulae for a vector (D,) of kind "kernel", the best first; for rows
+        (B, D) a list of such lists.
 
-        The nearest by this model of what its decoder proposes: the likeliest formula and `samples`
-        others, all of them tuned and changed if `refine`. Vectors need no length of one. schema: answer
-        in its channels' names and units; bounds are in sampling steps, and in seconds as
-        `phi.to_text(dt=schema.dt)` prints them.
+        The decoder proposes its likeliest formula and `samples` others, which are tuned and changed if
+        `refine`; the answers are those whose vectors are closest. Vectors need not have length one.
+        schema: answer in its channels' names and units; bounds are in sampling steps, and
+        `phi.to_text(dt=schema.dt)` prints them in seconds.
         """
         if k < 1:
             raise RhovecError(f"k must be 1 or more, not {k}")
@@ -172,18 +188,18 @@ class Model:
         return answers[0] if rows.ndim == 1 else answers
 
     def interpolate(self, first: FormulaLike, second: FormulaLike, steps: int = 7) -> list[Step]:
-        """The walk from one formula to another on the sphere: so many steps, both ends included.
+        """Formulae on the way from one to the other on the sphere: `steps` of them, with both ends.
 
-        The ends are the formulae themselves, what lies between them is decoded.
+        The ends are the given formulae, those between them are decoded.
         """
         if steps < 2:
-            raise RhovecError(f"a walk has 2 steps or more, its ends, not {steps}")
+            raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
         ends, _ = as_formulae([first, second])
         a, b = self.embed(ends).astype(np.float64)
         angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
         shares = np.linspace(0, 1, steps)
         between = shares[1:-1, None]
-        # Where the two are all but one direction, or opposite, the straight line does.
+        # Between two that are almost the same, or opposite, take the straight line.
         straight = min(angle, np.pi - angle) < 1e-4
         way = (1 - between, between) if straight else (
             np.sin((1 - between) * angle), np.sin(between * angle)
@@ -200,11 +216,11 @@ class Model:
 
     @cached_property
     def inverter(self) -> Inverter:
-        """What `decode` asks; its answers come with their similarity to the request."""
+        """The search behind `decode`; its answers include their similarity to the request."""
         stored = None if self.folder is None else store.read_decoder(self.folder)
         if stored is None:
             raise RhovecError(
-                "this model has no decoder; load one that has, or train it: rhovec train decoder"
+                "this model has no decoder; load a model that has one, or train it: rhovec train decoder"
             )
         return Inverter(
             lambda formulae: self.embed(formulae, warn=False),
@@ -215,12 +231,12 @@ class Model:
 
     @property
     def largest_threshold(self) -> float:
-        """Of what is decoded; vectors of formulae with larger ones mean little."""
+        """Limit of the thresholds in answers: vectors of formulae with larger ones mean little."""
         known = self.config["range"].get("threshold")
-        return LARGEST_THRESHOLD if known is None else min(known["largest"], LARGEST_THRESHOLD)
+        return MAX_THRESHOLD if known is None else min(known["largest"], MAX_THRESHOLD)
 
     def unit_rows(self, vectors: Any) -> np.ndarray:
-        """Vectors (D,) or (B, D) that this model may have made, as float32 of length one."""
+        """Vectors (D,) or (B, D) of kind "kernel", as float32 of length one."""
         try:
             rows = np.asarray(vectors, np.float64)
         except (TypeError, ValueError):
@@ -230,7 +246,7 @@ class Model:
         if rows.shape[-1] != self.dimension:
             raise RhovecError(
                 f"the vectors have {rows.shape[-1]} numbers each, and this model's have "
-                f"{self.dimension}; decode them with the model that made them"
+                f"{self.dimension}; give vectors of kind kernel of the model that made them"
             )
         largest = np.abs(rows).max(axis=-1, keepdims=True)
         bad = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
@@ -238,25 +254,31 @@ class Model:
             value = np.atleast_2d(rows)[bad[0]]
             what = "is zero, so it has no direction" if not value.any() else "is not finite"
             raise RhovecError(f"vector {bad[0]} {what}; leave it out")
-        rows = rows / largest  # squares of what is left neither overflow nor vanish
+        rows = rows / largest  # so that squares neither overflow nor vanish
         unit: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
         return unit.astype(np.float32)
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
-        """What of the formulae lies outside of what the model was trained on."""
+        """What in the formulae is outside the range of the training."""
         return self._outside(_read(formulae)[0])
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> StlKernel:
-        """The teacher: the exact kernel that the model was distilled from, on so many signals."""
+    def kernel(
+        self, n_signals: int | None = None, seed: int = 0
+    ) -> StlKernel | BooleanKernel | IntegratedKernel:
+        """The teacher: the exact kernel that the model was distilled from, on n_signals traces."""
         teacher = self.config["teacher"]
+        name = teacher.get("kernel", "robustness")
         try:
+            kind = KERNELS[name]
             measure, sigma2 = BaseMeasure(**teacher["measure"]), float(teacher["sigma2"])
         except (KeyError, TypeError, ValueError):
+            what = "a kernel" if name in KERNELS else name
             raise RhovecError(
-                "the model's config does not say which kernel it was distilled from"
+                f"the model says that it was distilled from {what}, which it cannot make: its config "
+                "does not describe it; compare with a kernel of your own"
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
-        return StlKernel(measure, n_signals, sigma2, seed, device=device)
+        return kind(measure, n_signals, sigma2, seed, device=device)
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {
@@ -276,7 +298,7 @@ class Model:
 
 
 def load(path: str | Path | None = None, device: str | None = None) -> Model:
-    """A model: the shipped default, the one in a folder, or "owner/name" of the Hugging Face hub.
+    """Load a model: the shipped default, one in a folder, or "owner/name" of the Hugging Face hub.
 
     device: None for NumPy; "cpu", "cuda" or "cuda:1" for torch.
     """
@@ -286,7 +308,7 @@ def load(path: str | Path | None = None, device: str | None = None) -> Model:
 
 
 def describe(findings: Sequence[Finding], count: int) -> str:
-    """One line about the findings among so many formulae; empty if there are none."""
+    """One line about the findings among `count` formulae; empty if there are none."""
     kinds: dict[str, list[Finding]] = {}
     for finding in findings:
         kinds.setdefault(finding.kind, []).append(finding)
@@ -297,7 +319,7 @@ def describe(findings: Sequence[Finding], count: int) -> str:
         parts.append(f"{len(found)} with {EXCESSES[kind]} {largest:g} (mean error {expected})")
     touched = len({finding.index for finding in findings})
     return (
-        f"{touched} of {count} formulae outside of what the model was trained on: "
+        f"{touched} of {count} formulae outside the range of the model's training: "
         f"{', '.join(parts)}; the exact kernel has no such limits"
         if parts
         else ""
@@ -305,7 +327,7 @@ def describe(findings: Sequence[Finding], count: int) -> str:
 
 
 def torch_device(device: str) -> torch.device:
-    """A device that is there."""
+    """A torch device that exists here."""
     try:
         import torch
     except ImportError:
@@ -327,8 +349,8 @@ def torch_device(device: str) -> torch.device:
 
 def torch_runtime(
     config: EncoderConfig, tensors: Mapping[str, np.ndarray], device: str
-) -> Callable[[Programs], np.ndarray]:
-    """The encoder of models/encoder.py on a device, as `Runtime` is called."""
+) -> Callable[[Programs, Kind], np.ndarray]:
+    """The encoder in torch on a device, called like `Runtime`."""
     place = torch_device(device)
     import torch
 
@@ -339,12 +361,13 @@ def torch_runtime(
     encoder.to(place).eval()
 
     @torch.inference_mode()
-    def encode(programs: Programs) -> np.ndarray:
+    def encode(programs: Programs, kind: Kind) -> np.ndarray:
         tokens = pack(programs, config).map(lambda t: t.to(place))
         precision = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision("highest")  # a shorter one changes values by 1e-3
+        torch.set_float32_matmul_precision("highest")  # a lower one changes values by 1e-3
         try:
-            out: np.ndarray = encoder(tokens).cpu().numpy()
+            rows = encoder.rows(tokens) if kind == "cosine" else encoder(tokens)
+            out: np.ndarray = rows.cpu().numpy()
         finally:
             torch.set_float32_matmul_precision(precision)
         return out
@@ -376,11 +399,13 @@ def _folder(path: str | Path | None) -> Path:
         return Path(snapshot_download(str(path), allow_patterns=files))
     except (OSError, ValueError) as error:
         line = str(error).strip().partition("\n")[0]
-        raise RhovecError(f"there is no folder {path}, nor does the hub give it: {line}") from None
+        raise RhovecError(
+            f"there is no folder {path}, and the hub does not give it: {line}"
+        ) from None
 
 
 def _read(formulae: Formulae | Programs) -> tuple[Programs, bool]:
-    """(the formulae in the operators that models know, whether a single one was given)."""
+    """The formulae in the operators that models know, and whether a single one was given."""
     programs, single = (
         (formulae, False) if isinstance(formulae, Programs) else as_programs(formulae)
     )
@@ -388,11 +413,11 @@ def _read(formulae: Formulae | Programs) -> tuple[Programs, bool]:
 
 
 def _blocks(programs: Programs) -> Iterator[np.ndarray]:
-    """The formulae's indices by length, in parts that fit into memory."""
+    """Indices of the formulae, sorted by length, in parts that fit into memory."""
     sizes = np.diff(programs.offsets) + 1
-    if sizes.max() > LARGEST + 1:
+    if sizes.max() > MAX_NODES + 1:
         raise FormulaError(
-            f"a formula has {sizes.max() - 1:,} nodes; a model reads {LARGEST:,} at most"
+            f"a formula has {sizes.max() - 1:,} nodes; a model reads {MAX_NODES:,} at most"
         )
     order = np.argsort(sizes, kind="stable")
     sizes = sizes[order]
@@ -401,7 +426,7 @@ def _blocks(programs: Programs) -> Iterator[np.ndarray]:
 
 
 def _measures(programs: Programs, depth: bool) -> dict[str, np.ndarray]:
-    """For each key of EXCESSES the formulae's values (B,); depth, which takes longer, if asked for."""
+    """Values (B,) of the formulae for each key of EXCESSES; depth, which is slow, only on request."""
     operator, left, right, _ = programs.code.T
     timed = (operator == ops.ALWAYS) | (operator == ops.EVENTUALLY) | (operator == ops.UNTIL)
     values = {"threshold": np.abs(programs.thresholds), "left bound": left * timed,

@@ -1,13 +1,13 @@
 """A model is a folder, laid out as on the Hugging Face hub.
 
-    config.json          all that is known of the model, and the SHA-256 of its weights
+    config.json          all facts about the model, and the SHA-256 of its weights
     encoder.safetensors  the weights: matrices in float16, vectors in float32
-    decoder.safetensors  likewise, of the decoder that reads this encoder's vectors, if there is one
+    decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one
     README.md            the model card, written from config.json
 
-Nothing in it is code or pickle. Files are written aside, flushed and renamed, config.json last, and
-reading checks the hash and the name and shape of every tensor: a folder that is cut short, altered or
-a mixture of two is refused, never half read.
+Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
+hash and the name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two
+is refused, and nothing is allocated by the numbers of a config that its weights do not confirm.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from ..errors import RhovecError
 from ..files import write_file
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
+from .heads import make_head
 
-FORMAT = 2  # 1 had no slow waves
-MOST = 65_536  # of any number that describes an encoder or a decoder
+FORMAT = 2  # 1 had no random Fourier features of low frequency
+MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 CARD = "README.md"
 FACTS: dict[str, type] = {
-    "teacher": dict,  # of the kernel: "measure", the fields of BaseMeasure, and "sigma2"
+    "teacher": dict,  # "kernel": a name; "measure": the fields of BaseMeasure; "sigma2"
     "corpus": dict,
     "training": dict,
     "evaluation": list,  # rows of rhovec.evaluation
@@ -49,9 +50,9 @@ def save(
     tensors: Mapping[str, np.ndarray],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write a model. encoder_config: the fields of EncoderConfig; facts: what `FACTS` names.
+    """Write a model. encoder_config: the fields of EncoderConfig; facts: those that `FACTS` names.
 
-    A decoder that the folder had is no longer part of the model: it read another encoder's vectors.
+    A decoder in the folder is no longer part of the model, as it was for another encoder's vectors.
     """
     _check_names(facts, FACTS, "a model")
     config: dict[str, Any] = {"format": FORMAT, "encoder": dict(encoder_config)}
@@ -69,9 +70,9 @@ def save_decoder(
     tensors: Mapping[str, np.ndarray],
     facts: Mapping[str, Any],
 ) -> None:
-    """Add a decoder to the model in a folder, or put it in the place of the one there.
+    """Add a decoder to the model in a folder, or replace the one it has.
 
-    decoder_config: the fields of DecoderConfig; facts: what `DECODER_FACTS` names.
+    decoder_config: the fields of DecoderConfig; facts: those that `DECODER_FACTS` names.
     """
     _check_names(facts, DECODER_FACTS, "a decoder")
     config, _ = read(folder)
@@ -90,15 +91,16 @@ def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """(the config, the encoder's tensors in float32) of a model that is whole."""
+    """The config of a complete model, and its encoder's tensors in float32."""
     folder = Path(folder)
     config = _read_config(folder)
     encoder = _config(EncoderConfig, config["encoder"], "encoder", str(folder))
+    _check_measure(config["teacher"], encoder, str(folder / CONFIG))
     return config, _read_weights(folder / WEIGHTS, config, encoder.shapes())
 
 
 def read_decoder(folder: str | Path) -> tuple[DecoderConfig, dict[str, np.ndarray]] | None:
-    """(what the decoder is, its tensors in float32); None if the model has no decoder."""
+    """The decoder's config and its tensors in float32; None if the model has no decoder."""
     folder = Path(folder)
     config = _read_config(folder)
     if "decoder" not in config:
@@ -118,16 +120,18 @@ def model_card(config: Mapping[str, Any]) -> str:
         "model.embed([\"always[0,10] x_0 >= 0.3\", \"eventually x_1 < 2\"])"
         f"  # (2, {encoder.dimension})",
         "```", "",
+        *_cosines(encoder, config["teacher"].get("sigma2")),
         _size(encoder, config["sha256"][WEIGHTS]),
     ]  # fmt: skip
     for name in ("encoder", "teacher", "corpus", "training"):
-        if config[name]:
-            lines += ["", f"## {name.capitalize()}", "", *_table(("", ""), config[name].items())]
+        facts = encoder.to_dict() if name == "encoder" else config[name]
+        if facts:
+            lines += ["", f"## {name.capitalize()}", "", *_table(("", ""), facts.items())]
     if config["evaluation"]:
         lines += ["", "## Evaluation", "", *_rows(config["evaluation"])]
     if config["range"]:
         rows = [[k, v.get("largest"), v.get("error")] for k, v in config["range"].items()]
-        lines += ["", "## What it was trained on, and the mean error beyond", ""]
+        lines += ["", "## Range of the training, and the mean error beyond", ""]
         lines += _table(("", "largest", "mean error beyond"), rows)
     if "decoder" in config:
         facts = config["decoder"]
@@ -139,6 +143,20 @@ def model_card(config: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _cosines(encoder: EncoderConfig, sigma2: float | None) -> list[str]:
+    """A paragraph about the vectors of kind "cosine", if the model has them."""
+    head = make_head(encoder)
+    if head.kind != "cosine":
+        return []
+    return [
+        f'`model.embed(formulae, kind="cosine")` gives the {head.row_dimension} numbers from which '
+        "these vectors are computed: unit vectors whose inner products are the cosine k' of the "
+        "formulae's robustness. The similarity is "
+        f"exp(-(1 - k') / {sigma2 or head.sigma2:g}). They are shorter, and their similarities are "
+        "closer to the exact kernel.", "",
+    ]  # fmt: skip
+
+
 def _size(config: EncoderConfig | DecoderConfig, digest: str) -> str:
     shapes = config.shapes().values()
     count = sum(math.prod(shape) for shape in shapes)
@@ -147,7 +165,7 @@ def _size(config: EncoderConfig | DecoderConfig, digest: str) -> str:
 
 
 def _rows(rows: list[dict[str, Any]]) -> list[str]:
-    """A table of rows that need not have the same columns."""
+    """A table of rows, which may have different columns."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     return _table(columns, [[row.get(key, "") for key in columns] for row in rows])
 
@@ -169,13 +187,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RhovecError(f"{path} is no JSON, get the model again: {error}") from None
+        raise RhovecError(f"{path} is not JSON, get the model again: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise RhovecError(f"{path} does not describe a rhovec model: it has no format")
     if config["format"] != FORMAT:
         raise RhovecError(
             f"{path} has format {config['format']}, and this rhovec reads {FORMAT}; "
-            "install a rhovec that fits"
+            "install a version of rhovec that reads it"
         )
     _check_facts(config, str(path))
     files = [WEIGHTS, DECODER] if "decoder" in config else [WEIGHTS]
@@ -187,30 +205,43 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _check_facts(config: Mapping[str, Any], where: str) -> None:
     for name, kind in {"encoder": dict, **FACTS}.items():
         if not isinstance(config.get(name), kind):
-            raise RhovecError(f"{where}: {name} is missing or no {kind.__name__}")
+            raise RhovecError(f"{where}: {name} is missing or not a {kind.__name__}")
     for name, entry in config["range"].items():
         if name not in RANGE:
-            raise RhovecError(f"{where}: range has {name}, but its kinds are {', '.join(RANGE)}")
+            raise RhovecError(f"{where}: range has {name}, but only {', '.join(RANGE)} are known")
         if not isinstance(entry, dict) or not isinstance(entry.get("largest"), int | float):
-            raise RhovecError(f"{where}: range must say the largest {name}")
+            raise RhovecError(f"{where}: range must give the largest {name}")
         if not isinstance(entry.get("error"), int | float | None):
             raise RhovecError(f"{where}: the error of {name} must be a number or null")
 
 
+def _check_measure(teacher: Mapping[str, Any], encoder: EncoderConfig, where: str) -> None:
+    """Refuse a teacher whose traces have another size than the encoder, and its weights, say."""
+    measure = teacher.get("measure")
+    if isinstance(measure, dict):
+        for name, known in (("points", encoder.points), ("n_variables", encoder.channels)):
+            if measure.get(name) != known:
+                raise RhovecError(
+                    f"{where}: the teacher's measure has {name} {measure.get(name)!r}, but the "
+                    f"encoder was made for {known}; get the model again"
+                )
+
+
 def _check_names(facts: Mapping[str, Any], known: Mapping[str, type], what: str) -> None:
     for name in sorted(set(facts) - set(known)):
-        raise RhovecError(f"{what} has no {name}; its facts are {', '.join(known)}")
+        raise RhovecError(f"{what} has no {name}; it has {', '.join(known)}")
 
 
 def _config(kind: type[Config], given: Mapping[str, Any], what: str, where: str) -> Config:
     """An EncoderConfig or a DecoderConfig from its fields."""
     for field in fields(kind):
         value = given.get(field.name)
-        whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MOST
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_SIZE
         if not (isinstance(value, str) if field.type == "str" else whole):
             raise RhovecError(
                 f"{where}: the {what}'s {field.name} must be a "
-                f"{'word' if field.type == 'str' else f'whole number from 1 to {MOST}'}, not {value!r}"
+                f"{'word' if field.type == 'str' else f'whole number from 1 to {MAX_SIZE}'}, "
+                f"not {value!r}"
             )
     unknown = sorted(set(given) - {field.name for field in fields(kind)})
     if unknown:
@@ -222,12 +253,12 @@ def _decoder_config(config: Mapping[str, Any], where: str) -> DecoderConfig:
     given = config["decoder"]
     for name, kind in {"config": dict, **DECODER_FACTS}.items():
         if not isinstance(given, dict) or not isinstance(given.get(name), kind):
-            raise RhovecError(f"{where}: {name} of the decoder is missing or no {kind.__name__}")
+            raise RhovecError(f"{where}: {name} of the decoder is missing or not a {kind.__name__}")
     decoder = _config(DecoderConfig, given["config"], "decoder", where)
     if decoder.dimension != config["encoder"]["dimension"]:
         raise RhovecError(
-            f"{where}: the decoder reads vectors of {decoder.dimension} numbers, and the encoder "
-            f"makes {config['encoder']['dimension']}"
+            f"{where}: the decoder reads vectors of {decoder.dimension} numbers, but the encoder "
+            f"makes vectors of {config['encoder']['dimension']}"
         )
     return decoder
 
@@ -236,7 +267,7 @@ def _check_tensors(
     tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> None:
     for name in sorted(set(shapes) ^ set(tensors)):
-        what = "lacks" if name in shapes else "has, against its config,"
+        what = "lacks" if name in shapes else "has, contrary to its config,"
         raise RhovecError(f"{where} {what} the tensor {name}")
     for name, shape in shapes.items():
         array = tensors[name]
@@ -249,10 +280,10 @@ def _check_tensors(
 def _to_bytes(
     tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
 ) -> bytes:
-    """A safetensors file: matrices in float16, vectors in float32."""
+    """The content of a safetensors file: matrices in float16, vectors in float32."""
     from safetensors.numpy import save as to_bytes
 
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+    with np.errstate(over="ignore"):  # numbers too large become infinite, which is refused
         stored = {
             name: np.ascontiguousarray(array, np.float16 if array.ndim > 1 else np.float32)
             for name, array in tensors.items()
@@ -264,20 +295,20 @@ def _to_bytes(
 def _read_weights(
     path: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
-    """The tensors of a file whose hash the config knows, in float32."""
+    """The tensors, in float32, of a file that must have the hash in the config."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
     try:
         stored = from_bytes(_checked_file(path, config))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RhovecError(f"{path} is no safetensors file of numbers: {error}") from None
+        raise RhovecError(f"{path} is not a safetensors file of numbers: {error}") from None
     _check_tensors(stored, shapes, str(path))
     return {name: array.astype(np.float32) for name, array in stored.items()}
 
 
 def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:
-    """The weights, the card, and the config last."""
+    """Write the weights, the card, and the config last."""
     text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
     try:

@@ -1,1 +1,1 @@
-"""Training: the encoder is distilled from a kernel."""
+"""Training: the encoder is distilled from a kernel, and the decoder learns to invert the encoder."""

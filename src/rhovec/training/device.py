@@ -1,4 +1,4 @@
-"""What trainings do with a device: copies to it, work ahead of a step, and steps recorded."""
+"""Use of a GPU in training: copies to it, work ahead of a step, and recorded steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def ahead(
     make: Callable[[Any], tuple[Any, ...]], items: Iterable[Any]
 ) -> Iterator[tuple[Any, ...]]:
-    """map(make, items), but the GPU makes each result while it still works on the one before."""
+    """map(make, items), but the GPU makes each result while it still works on the previous one."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     waiting = []
     for item in chain(items, [None]):
@@ -33,14 +33,14 @@ def ahead(
             here.wait_event(event)
             for tensor in chain.from_iterable(x if isinstance(x, Packed) else [x] for x in made):
                 if isinstance(tensor, Tensor):
-                    tensor.record_stream(here)  # not to be reused before work here is done
+                    tensor.record_stream(here)  # keeps its memory until work here is done
             yield made
 
 
 class Recorded:
-    """A step as one launch: the first calls run as they are, then the work is recorded and replayed.
+    """A step as a CUDA graph: the first calls run normally, then the work is recorded and replayed.
 
-    Inputs are copied to where the recording read them; outputs are overwritten by the next call.
+    Inputs are copied to where the recording reads them; outputs are overwritten by the next call.
     """
 
     WARM_UP = 4

@@ -2,23 +2,20 @@
 
     rhovec train decoder --preset default --out RUN --device cuda
 
-Each step draws fresh formulae, lets the frozen encoder (or the exact kernel to fixed anchors) give
-their vectors, and teaches the decoder to write the simplest equivalent of each. Many formulae share a
-vector; that all of them have one target is what makes the task learnable. For a rewritten formula the
+Each step draws fresh formulae, gets their vectors from the frozen encoder (or as exact kernel values to
+fixed anchors), and teaches the decoder to write the simplest equivalent of each. Many formulae share a
+vector; the task can be learnt because all of them have the same target. For a rewritten formula the
 target is the simplest form of its seed.
 
-Sequences are packed into rows of a fixed width, each with the tokens of its vector in front, so that
-little goes to padding and a step is recorded once and replayed. Formulae are drawn, simplified and
-tokenised ahead by threads. Everything random follows from the seed and the step, so a run that is
-killed goes on from its checkpoint as if nothing had happened.
+Sequences are packed into rows of a fixed width, each behind the tokens of its vector, so that there is
+little padding and a step can be recorded once and replayed. Formulae are drawn, simplified and tokenised
+ahead by threads.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,68 +40,52 @@ from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..formula.shape import plain_or_compiled
 from ..models import store
-from ..models.config import EncoderConfig
+from ..models.config import MAX_THRESHOLD
 from ..models.decoder import Decoder
 from ..models.decoder_config import DecoderConfig
-from ..models.encoder import Encoder, Packed, pack
-from ..models.model import DEFAULT
-from ..robustness import lowering
-from ..signals import BaseMeasure
+from ..models.encoder import Packed
 from ..tokens import prefix, text
 from ..tokens.tree import first_fit
-from .device import Recorded, to_device
-from .distill import BANDS, begin_with, directions, embed
-from .optimisers import make_optimisers, schedule
-from .records import (
-    draw_curves,
-    environment,
-    open_record,
-    resume,
-    save_checkpoint,
-    tensors_of,
+from .device import to_device
+from .loop import (
+    Batch,
+    Report,
+    RunConfig,
+    Task,
+    begin_with,
+    part_of,
+    rows_to_reserve,
+    run,
+    with_weights,
 )
+from .vectors import VectorSource, corpus_recipe, vector_source
 
-IGNORED = -100  # a label that is none
-ANCHOR_SEED = 20_000  # of the anchors and of the signals that they are compared on
-# Sixteenths of a batch over x_0 ... x_2, and again over all channels: formulae of all depths alike,
-# the corpus' seeds, those with other numbers, and rewritten ones.
+IGNORED = -100  # label of a token that has no target
+# Sixteenths of a batch over x_0 ... x_2, and again over all channels: formulae of all depths equally
+# often, seeds of the corpus, seeds with other numbers, and rewritten ones.
 PARTS = (4, 1, 1, 2)
 
 
 @dataclass(frozen=True)
-class Config:
-    """One line of help a field; the command line is made from it."""
+class Config(RunConfig):
+    """The fields of the decoder's training; a comment is the field's help on the command line."""
 
     steps: int = 60_000  # optimiser steps
-    batch: int = 1024  # formulae a step
+    batch: int = 1024  # formulae per step
     vectors: str = "neural"  # neural: the encoder's; anchors: exact kernel values to fixed formulae
     model: str = ""  # folder of the encoder; empty: the shipped one
-    signals: int = 2048  # anchors: trajectories of the kernel
+    signals: int = 2048  # anchors: traces of the kernel
     sigma2: float = 0.2  # anchors: of the kernel
-    noise: float = 0.05  # expected length of what is added to a unit vector
+    noise: float = 0.05  # expected length of the noise that is added to a unit vector
     corpus: str = "simplest"  # simplest: simplest forms as targets; families: the corpus as it is
-    optimiser: str = "muon"  # for the matrices of the layers: muon or adamw
-    lr: float = 1e-3  # for the matrices of the layers, reached after warm-up
-    adam_lr: float = 1e-3  # of AdamW, for all else
-    warmup: int = 300  # steps
-    average: float = 0.999  # decay of the averaged weights, which are the result; 0: the last ones
-    origin: str = ""  # folder of a model whose decoder to begin with; empty: random weights
+    origin: str = ""  # initial weights: folder of a model with a decoder, or empty for random
     tokens: str = "prefix"  # prefix or text
     width: int = 256  # of the decoder
     layers: int = 7  # of the decoder
-    heads: int = 4  # of the decoder
+    heads: int = 4  # of the decoder's attention
     prefix: int = 6  # tokens that the vector becomes
-    dimension: int = 1024  # of the vectors, which is the number of anchors
     length: int = 160  # tokens of the longest formula
-    channels: int = 8  # variables a formula may use
-    points: int = 100  # of a trajectory
-    nodes: int = 63  # of the largest formula
-    workers: int = 8  # threads that prepare batches
-    every: int = 200  # steps between lines of the log
-    validate: int = 2000  # steps between validations and checkpoints
     shown: int = 64  # validation formulae that are decoded
-    seed: int = 0
-    device: str = "cpu"
 
 
 PRESETS = {
@@ -129,22 +110,22 @@ class Work(NamedTuple):
     """A batch, ready for the device."""
 
     asked: Any  # what the source of vectors prepared
-    rows: Packed  # the decoder's input, as `pack_rows` says
+    rows: Packed  # the decoder's input, as described at `pack_rows`
     labels: Tensor  # (R, W) int64: the next token, or IGNORED
-    next: tuple[int, ...]  # where each recipe goes on
+    next: tuple[int, ...]  # where each recipe continues
 
 
 def recipes(config: Config) -> list[tuple[Recipe, int]]:
-    """What a batch is drawn from, one formula a family, and how many formulae each gives."""
+    """The recipes of a batch, one formula per family, and the number of formulae from each."""
     if config.corpus == "families":
-        return [(_recipe(config, config.seed, config.channels), config.batch)]
+        return [(corpus_recipe(config, config.seed, config.channels), config.batch)]
     if config.corpus != "simplest":
         raise RhovecError(f"corpus must be simplest or families, not {config.corpus!r}")
     kinds = ((SEED, True), (SEED, False), (PERTURBED, False), (EQUIVALENT, False))
     return [
         (
             replace(
-                _recipe(config, 8 * config.seed + 4 * i + k, channels),
+                corpus_recipe(config, 8 * config.seed + 4 * i + k, channels),
                 shares=tuple(float(j == kind) for j in range(len(KINDS))), full_depth=full_depth,
             ),
             config.batch * PARTS[k] // 16,
@@ -154,15 +135,10 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     ]  # fmt: skip
 
 
-def _recipe(config: Config, seed: int, channels: int) -> Recipe:
-    bands = BANDS if channels > 3 else 0.0
-    return Recipe(seed=seed, family_size=1, channels=channels, max_nodes=config.nodes, bands=bands)
-
-
 def draw(
     parts: list[tuple[Recipe, int]], numbers: list[np.ndarray], points: int
 ) -> tuple[Programs, Programs]:
-    """The formulae with these numbers of each recipe, one after the other, and their targets."""
+    """The formulae with these numbers from each recipe, concatenated, and their targets."""
     given, targets = [], []
     for (recipe, _), chosen in zip(parts, numbers, strict=True):
         given.append(draw_families(recipe, chosen).programs)
@@ -171,28 +147,17 @@ def draw(
             targets.append(draw_families(seeds, chosen).programs)
         else:
             targets.append(given[-1])
-    whole = joined(targets)
-    return joined(given), canonical(whole, points) if len(parts) > 1 else whole
-
-
-def joined(parts: list[Programs]) -> Programs:
-    """One batch of several, whose channels must be x_0, x_1, ... in order."""
-    sizes = np.concatenate([np.diff(p.offsets) for p in parts])
-    return Programs(
-        np.concatenate([p.code for p in parts]),
-        np.concatenate([p.thresholds for p in parts]),
-        np.concatenate([[0], np.cumsum(sizes)]),
-        max((p.channels for p in parts), key=len),
-    )
+    whole = Programs.join(targets)
+    return Programs.join(given), canonical(whole, points) if len(parts) > 1 else whole
 
 
 def pack_rows(
     targets: Programs, config: DecoderConfig, rows: int | None = None
 ) -> tuple[Packed, Tensor]:
-    """Decoder input and labels (R, W) of B sequences; rows fixes R.
+    """The decoder's input and labels (R, W) for B sequences; rows fixes R.
 
-    A sequence is `prefix` places for its vector, then its tokens but END. `pick` are those places, of
-    all sequences in turn. A sequence that is too long is left out but for the places of its vector.
+    A sequence is `prefix` places for its vector, then its tokens except END. `pick` lists those places,
+    one sequence after the other. Of a sequence that is too long there are only the places of its vector.
     """
     symbols, starts, lengths = sequences(targets, config)
     lengths = np.where(lengths <= config.length, lengths - 1, 0)
@@ -223,7 +188,7 @@ def pack_rows(
 def sequences(
     programs: Programs, config: DecoderConfig
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(tokens of all formulae, where each formula's begin (B,), how many they are (B,))."""
+    """Tokens of all formulae, the index of each formula's first (B,), and their numbers (B,)."""
     if config.tokens == "text":
         tokens = text.text_tokens(programs)
         return tokens.symbol.ravel(), tokens.bos.astype(np.int64), tokens.length.astype(np.int64)
@@ -233,20 +198,20 @@ def sequences(
 
 
 def work_ahead(
-    config: Config, source: Neural | Anchors, start: tuple[int, ...] | None = None
+    config: Config, source: VectorSource, start: tuple[int, ...] | None = None
 ) -> Generator[Work, None, None]:
     """Batches of the training split, prepared by threads, in an order that the seed fixes.
 
-    A batch that needs more rows than are set aside (rare) is passed over.
+    A batch that needs more rows than are reserved is skipped, which is rare.
     """
     parts = recipes(config)
-    shape = decoder_config(config)
+    shape = part_of(config, DecoderConfig)
     trials = [
         draw(parts, [np.arange(trial * n, trial * n + n) for _, n in parts], config.points)
         for trial in range(8)
     ]
     source.set_aside([given for given, _ in trials])
-    rows = _more(max(len(pack_rows(targets, shape)[0].owner) for _, targets in trials))
+    rows = rows_to_reserve(max(len(pack_rows(targets, shape)[0].owner) for _, targets in trials))
 
     def prepare(numbers: list[np.ndarray]) -> Work | None:
         given, targets = draw(parts, numbers, config.points)
@@ -261,111 +226,13 @@ def work_ahead(
     return prepared(parts, prepare, start, config.workers)
 
 
-def _more(rows: int) -> int:
-    """3 % more than the most of the trial batches."""
-    return -(-int(1.03 * rows + 1) // 8) * 8
-
-
-# -- vectors ---------------------------------------------------------------------------------------
-
-
-class Neural:
-    """The vectors of a frozen encoder; on a GPU in bfloat16, whose error is below the noise."""
-
-    def __init__(self, config: Config):
-        about, tensors = store.read(config.model or DEFAULT)
-        self.config = EncoderConfig(**about["encoder"])
-        if config.dimension != self.config.dimension:
-            raise RhovecError(
-                f"dimension must be the encoder's, {self.config.dimension}, not {config.dimension}"
-            )
-        self.device = torch.device(config.device)
-        self.encoder = Encoder(self.config)
-        self.encoder.load_state_dict({k: torch.from_numpy(v) for k, v in tensors.items()})
-        self.encoder.to(self.device).requires_grad_(False)
-        self.quick = Encoder(self.config).to(self.device).requires_grad_(False)
-        self.quick.load_state_dict(self.encoder.state_dict())
-        if self.device.type == "cuda":
-            for module in (self.quick.inputs, *self.quick.blocks, self.quick.head):
-                module.compile(dynamic=False)
-        self.rows: int | None = None
-
-    def set_aside(self, trials: list[Programs]) -> None:
-        """Fix the rows that a batch may need."""
-        self.rows = _more(max(len(pack(programs, self.config).owner) for programs in trials))
-
-    def prepare(self, programs: Programs) -> Packed:
-        tokens = pack(programs, self.config, self.rows)
-        return tokens.map(Tensor.pin_memory) if self.device.type == "cuda" else tokens
-
-    @torch.no_grad()
-    def __call__(self, asked: Packed) -> Tensor:
-        """Unit rows (B, dimension)."""
-        cuda = self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=cuda):
-            out: Tensor = self.quick(asked.map(lambda t: to_device(t, self.device)))
-        return out
-
-    def embed(self, programs: Programs) -> Tensor:
-        """Of any number of formulae, in full precision."""
-        return embed(self.encoder, programs)
-
-
-class Anchors:
-    """Exact kernel values to as many fixed formulae as a vector has numbers, of length one.
-
-    Anchors are seeds of the corpus, half over x_0 ... x_2, half over all channels.
-    """
-
-    def __init__(self, config: Config):
-        self.device = torch.device(config.device)
-        self.sigma2, self.points = config.sigma2, config.points
-        measure = BaseMeasure(n_variables=config.channels, points=config.points)
-        signals = measure.sample(config.signals, seed=ANCHOR_SEED)
-        self.signals = torch.from_numpy(signals).to(self.device)
-        three, all_channels = np.array_split(np.arange(config.dimension), 2)
-        self.anchors = joined([
-            draw_families(
-                replace(
-                    _recipe(config, ANCHOR_SEED, channels), shares=(1.0, 0.0, 0.0, 0.0),
-                    full_depth=True,
-                ),
-                numbers,
-            ).programs
-            for channels, numbers in (
-                (min(3, config.channels), three), (config.channels, all_channels),
-            )
-        ])  # fmt: skip
-        self.unit = directions(self.anchors, self.signals)  # (dimension, signals)
-
-    def set_aside(self, trials: list[Programs]) -> None:
-        """Nothing: the exact engine takes what comes."""
-
-    def prepare(self, programs: Programs) -> tuple[Programs, lowering.Instructions]:
-        return programs, lowering.lower(programs, self.points, trace=False, strict=False)
-
-    def __call__(self, asked: tuple[Programs, lowering.Instructions]) -> Tensor:
-        """Unit rows (B, dimension)."""
-        unit = directions(asked[0], self.signals, asked[1])
-        return F.normalize(torch.exp((unit @ self.unit.T - 1) / self.sigma2), dim=1)
-
-    def embed(self, programs: Programs) -> Tensor:
-        return self(self.prepare(programs))
-
-
-def vector_source(config: Config) -> Neural | Anchors:
-    if config.vectors not in ("neural", "anchors"):
-        raise RhovecError(f"vectors must be neural or anchors, not {config.vectors!r}")
-    return Neural(config) if config.vectors == "neural" else Anchors(config)
-
-
-# -- the loss --------------------------------------------------------------------------------------
+# -- loss ------------------------------------------------------------------------------------------
 
 
 def inputs(decoder: Decoder, rows: Packed, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens (R, W, width), and (R, 1, W, W) whether token i may see token j."""
+    """Tokens (R, W, width), and whether token i may attend to token j, (R, 1, W, W)."""
     ids = rows.ids.long()
-    # Looking up is multiplying by ones and zeros, whose gradient is quicker than a scattered one.
+    # A product with one-hot rows: its gradient is faster than the scattered one of a look-up.
     x = F.one_hot(ids[..., 0], len(decoder.token.weight)).to(vectors.dtype) @ decoder.token.weight
     x = x + F.one_hot(ids[..., 1], len(decoder.place.weight)).to(x.dtype) @ decoder.place.weight
     front = decoder.vector(vectors).view(-1, x.shape[-1])
@@ -379,7 +246,7 @@ def inputs(decoder: Decoder, rows: Packed, vectors: Tensor) -> tuple[Tensor, Ten
 
 
 def outputs(decoder: Decoder, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(mean cross-entropy, share of right first guesses) of all labels."""
+    """Mean cross-entropy of all labels, and the share of them that are the likeliest token."""
     logits = decoder.output(decoder.norm(x)).float().flatten(0, 1)
     wanted = labels.flatten()
     loss = F.cross_entropy(logits, wanted, ignore_index=IGNORED)
@@ -391,9 +258,9 @@ def outputs(decoder: Decoder, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 def token_loss(
     decoder: Decoder, rows: Packed, vectors: Tensor, labels: Tensor, ends: Any = (inputs, outputs)
 ) -> tuple[Tensor, Tensor]:
-    """What `Decoder.forward` says of packed sequences, as loss and accuracy a token.
+    """Loss and accuracy per token of packed sequences; the computation is `Decoder.forward`'s.
 
-    ends: the functions `inputs` and `outputs`, which may be compiled.
+    ends: the functions `inputs` and `outputs`, possibly compiled.
     """
     x, visible = ends[0](decoder, rows, vectors)
     for block in decoder.blocks:
@@ -403,105 +270,82 @@ def token_loss(
 
 
 def disturbed(vectors: Tensor, noise: float, generator: torch.Generator) -> Tensor:
-    """Unit rows with Gaussian noise of that expected length, of length one again."""
+    """Unit rows plus Gaussian noise of this expected length, scaled to length one again."""
     if noise == 0:
         return vectors
     random = torch.randn(vectors.shape, generator=generator, device=vectors.device)
     return F.normalize(vectors + noise * vectors.shape[1] ** -0.5 * random, dim=1)
 
 
-# -- the loop --------------------------------------------------------------------------------------
+# -- the task --------------------------------------------------------------------------------------
 
 
-def train(
-    config: Config, out: str | Path, report: Callable[[dict[str, Any]], object] | None = None
-) -> Decoder:
-    """Train, or go on with the run in the folder `out`; the averaged decoder.
+def train(config: Config, out: str | Path, report: Report | None = None) -> Decoder:
+    """Train a decoder, or continue the run in the folder `out`; the decoder with averaged weights.
 
-    report gets each line of the log, with the formulae a second and the seconds left.
+    report is called with each line of the log, which then also has the seconds left.
     """
-    if config.batch % 16:
-        raise RhovecError(f"batch must be a multiple of 16, not {config.batch}")
-    if config.steps < 1:
-        raise RhovecError(f"steps must be 1 or more, not {config.steps}")
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    device = torch.device(config.device)
-    source = vector_source(config)
-    torch.manual_seed(config.seed)
-    decoder = Decoder(decoder_config(config)).to(device)
-    if config.origin:
-        stored = store.read_decoder(config.origin)
-        if stored is None:
-            raise RhovecError(f"the model in {config.origin} has no decoder to begin with")
-        begin_with(decoder, decoder.config, *stored)
-    weights: list[Tensor] = list(decoder.parameters())
-    averaged = [p.detach().clone() for p in weights]
-    optimisers = make_optimisers(decoder, config)
-    open_record(folder, config)
-    first, start, spent = resume(folder, decoder, averaged, optimisers)
-    valid = Validation(config, source)
-    generator = torch.Generator(device)
-    began = time.perf_counter() - spent
-    work_stream = work_ahead(config, source, start)
-    ends: Any = (inputs, outputs)
-    if device.type == "cuda":
-        ends = [torch.compile(end, dynamic=False) for end in ends]
-        for block in decoder.blocks:
+    return run(DecoderTask(config), out, report)
+
+
+class DecoderTask(Task[Decoder]):
+    """Inversion: cross-entropy of the tokens of each formula's simplest form, given its vector."""
+
+    curves = ("loss", "accuracy", "exact", "cosine")
+
+    def __init__(self, config: Config):
+        if config.batch % 16:
+            raise RhovecError(f"batch must be a multiple of 16, not {config.batch}")
+        recipes(config)  # which refuses a corpus that it does not know
+        self.config = config
+        self.device = torch.device(config.device)
+        self.source = vector_source(config)
+        self.generator = torch.Generator(self.device)
+        self.ends: Any = (inputs, outputs)
+        torch.manual_seed(config.seed)
+        self.student = Decoder(part_of(config, DecoderConfig)).to(self.device)
+        if config.origin:
+            stored = store.read_decoder(config.origin)
+            if stored is None:
+                raise RhovecError(f"the model in {config.origin} has no decoder to begin with")
+            begin_with(self.student, *stored)
+
+    def batches(self, start: tuple[int, ...] | None) -> Generator[Work, None, None]:
+        return work_ahead(self.config, self.source, start)
+
+    def to_device(self, work: Work, number: int) -> Batch:
+        """Packed sequences, their vectors with noise, and labels."""
+        self.generator.manual_seed((self.config.seed << 40) + number)
+        vectors = disturbed(self.source(work.asked), self.config.noise, self.generator)
+        rows = work.rows.map(lambda t: to_device(t, self.device))
+        return rows, vectors, to_device(work.labels, self.device)
+
+    def compile(self) -> None:
+        self.ends = [torch.compile(end, dynamic=False) for end in self.ends]
+        for block in self.student.blocks:
             block.compile(dynamic=False)
 
-    def step_of(rows: Packed, vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """One optimiser step; loss and accuracy a token."""
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, right = token_loss(decoder, rows, vectors, labels, ends)
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        for optimiser, _ in optimisers:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-        return loss.detach(), right
+    def loss(self, rows: Packed, vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and accuracy per token."""
+        cuda = self.device.type == "cuda"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=cuda):
+            return token_loss(self.student, rows, vectors, labels, self.ends)
 
-    run_step = Recorded(step_of) if device.type == "cuda" else step_of
-    for step in range(first, config.steps):
-        share = schedule(step, config.warmup, config.steps)
-        for optimiser, lr in optimisers:
-            for group in optimiser.param_groups:
-                group["lr"].fill_(lr * share)
-        work = next(work_stream)
-        generator.manual_seed((config.seed << 40) + step)
-        vectors = disturbed(source(work.asked), config.noise, generator)
-        rows = work.rows.map(lambda t: to_device(t, device))
-        loss, right = run_step(rows, vectors, to_device(work.labels, device))
-        decay = min(config.average, (step + 1) / (step + 10))
-        with torch.no_grad():
-            torch._foreach_lerp_(averaged, weights, 1 - decay)
+    def figures(self, batch: Batch, found: Tensor) -> dict[str, float]:
+        return {"accuracy": found.item()}
 
-        done = step + 1
-        save = done % config.validate == 0 or done == config.steps
-        if save or done % config.every == 0:
-            line = {"step": done, "seconds": time.perf_counter() - began, "loss": loss.item()}
-            line["accuracy"] = right.item()
-            if save:
-                line |= valid.measure(decoder_with(averaged, config))
-            rate = (done - first) / (line["seconds"] - spent)
-            line["formulae_per_second"] = rate * config.batch
-            with (folder / "log.jsonl").open("a") as log:
-                log.write(json.dumps(line) + "\n")
-            if report:
-                report({**line, "seconds_left": (config.steps - done) / rate})
-        if save:
-            state = {"next": work.next, "seconds": time.perf_counter() - began}
-            tensors = tensors_of(decoder, averaged, optimisers)
-            save_checkpoint(folder, done, tensors, state)
-    work_stream.close()
-    draw_curves(folder, ("loss", "accuracy", "exact", "cosine"))
-    return decoder_with(averaged, config)
+    def validation(self) -> Callable[[list[Tensor]], dict[str, float]]:
+        valid = Validation(self.config, self.source)
+        return lambda averaged: valid.measure(self.finish(averaged))
+
+    def finish(self, averaged: list[Tensor]) -> Decoder:
+        return with_weights(Decoder(part_of(self.config, DecoderConfig)), averaged)
 
 
 class Validation:
-    """Fixed formulae of the validation split, their vectors and targets."""
+    """Fixed formulae of the validation split, with their vectors and targets."""
 
-    def __init__(self, config: Config, source: Neural | Anchors, count: int = 256):
+    def __init__(self, config: Config, source: VectorSource, count: int = 256):
         self.config, self.source = config, source
         parts = recipes(replace(config, batch=count))
         numbers = [find_families(recipe, 0, n, "valid") for recipe, n in parts]
@@ -509,8 +353,8 @@ class Validation:
         self.vectors = source.embed(given)
 
     def measure(self, decoder: Decoder) -> dict[str, float]:
-        """Loss and accuracy a token; of formulae written greedily, how many are valid, how many the
-        target itself, and the inner product of their vectors with those asked for, 0 if not valid.
+        """Loss and accuracy per token; for greedily written formulae, the shares that are valid and
+        that are the target, and the inner product of their vectors with the given ones, 0 if not valid.
         """
         device = self.vectors.device
         rows, labels = pack_rows(self.targets, decoder.config)
@@ -528,17 +372,16 @@ class Validation:
             again = self.source.embed(Programs.pack([written[i] for i in valid]))  # type: ignore[misc]
             cosines[valid] = (again * self.vectors[some[valid]]).sum(1).cpu().numpy()
         exact = [phi == targets[i] for phi, i in zip(written, some.tolist(), strict=True)]
-        line = {
+        return {
             "loss": loss.item(), "accuracy": right.item(), "valid": len(valid) / len(some),
             "exact": float(np.mean(exact)), "cosine": float(cosines.mean()),
             "median_cosine": float(np.median(cosines)),
         }  # fmt: skip
-        return {f"valid_{name}": value for name, value in line.items()}
 
 
 @torch.no_grad()
 def greedy(decoder: Decoder, vectors: Tensor) -> list[Formula | None]:
-    """The likeliest next token each time; by prefix tokens held to the grammar, so never None."""
+    """Formulae of the likeliest tokens; prefix tokens follow the grammar, so they never give None."""
     config, device = decoder.config, vectors.device
     by_text = config.tokens == "text"
     module: Any = text if by_text else prefix
@@ -546,7 +389,7 @@ def greedy(decoder: Decoder, vectors: Tensor) -> list[Formula | None]:
     grammar = None if by_text else prefix.Grammar(len(vectors), 63, 20, config.length)
     ids = torch.full((len(vectors), config.length), padding, device=device)
     ids[:, 0] = module.BEGIN
-    active = torch.arange(len(vectors), device=device)  # sequences without an end
+    active = torch.arange(len(vectors), device=device)  # sequences that have not ended
     for t in range(1, config.length):
         logits = decoder(vectors[active], ids[active, :t])[:, -1]
         if grammar:
@@ -569,56 +412,13 @@ def _read(ids: Sequence[int], by_text: bool) -> Formula | None:
         return prefix.from_prefix(ids)
     try:
         return text.from_tokens(ids[: ids.index(text.END) + 1])
-    except ValueError:  # no end, or no formula
+    except ValueError:  # no END, or not a formula
         return None
 
 
 def readable(phi: Formula | None, channels: int) -> Formula | None:
-    """The formula if it has a vector, else None: text can spell x_0 > x_1, x_9 and 60 digits."""
-    if phi is None or abs(phi.thresholds).max() > np.finfo(np.float32).max:
+    """The formula if it has a vector, else None: text can say x_0 > x_1, x_9, and 60 digits."""
+    if phi is None or abs(phi.thresholds).max() > MAX_THRESHOLD:
         return None
     known = {((f"x_{i}", 1.0),) for i in range(channels)}
     return phi if known.issuperset(phi.channels) else None
-
-
-def decoder_config(config: Config) -> DecoderConfig:
-    return DecoderConfig(**{f.name: getattr(config, f.name) for f in fields(DecoderConfig)})
-
-
-def decoder_with(weights: list[Tensor], config: Config) -> Decoder:
-    """A decoder of its own (not compiled) with these weights."""
-    decoder = Decoder(decoder_config(config)).to(weights[0].device)
-    with torch.no_grad():
-        torch._foreach_copy_(list(decoder.parameters()), weights)
-    return decoder
-
-
-def publish(folder: Path, config: Config, decoder: Decoder, shown: int = 1024) -> dict[str, float]:
-    """Write folder/model, the encoder with this decoder, measured as it is stored; the figures."""
-    tensors = {name: p.detach().cpu().numpy() for name, p in decoder.named_parameters()}
-    with torch.no_grad():
-        for parameter in decoder.parameters():
-            if parameter.ndim > 1:
-                parameter.copy_(parameter.half())
-    checked = replace(config, shown=shown)
-    figures = Validation(checked, vector_source(config), shown).measure(decoder)
-    about, encoder = store.read(config.model or DEFAULT)
-    store.save(
-        folder / "model", about["encoder"], encoder, {name: about[name] for name in store.FACTS}
-    )
-    facts = {
-        "training": {**asdict(config), **environment(config.device)},
-        "evaluation": [
-            {"measure": name.removeprefix("valid_"), "n": shown, "value": value}
-            for name, value in figures.items()
-        ],
-    }
-    store.save_decoder(folder / "model", decoder.config.to_dict(), tensors, facts)
-    return figures
-
-
-def with_overrides(preset: str, **overrides: Any) -> Config:
-    """A preset with some fields changed."""
-    if preset not in PRESETS:
-        raise RhovecError(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}")
-    return replace(PRESETS[preset], **{k: v for k, v in overrides.items() if v is not None})

@@ -1,4 +1,4 @@
-"""Optimisers of both trainings, and how their rates rise and fall.
+"""Optimisers of both trainings, and the schedule of their learning rates.
 
 Muon is for the matrices of the layers: momentum, then the nearest orthogonal matrix as the update.
 Matrices of one shape are orthogonalised together, so that a step is a few batched products.
@@ -20,7 +20,7 @@ from ..models.encoder import Encoder
 
 
 class Muon(torch.optim.Optimizer):
-    """For parameters (m, n) or stacks of such (k, m, n).
+    """Muon for parameters (m, n), or stacks of such (k, m, n).
 
     lr, which may be a tensor, is on AdamW's scale: an update has root mean square 0.2 * lr.
     """
@@ -55,7 +55,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """(k, m, n) -> about U V' of each matrix U S V', by five Newton-Schulz steps."""
+    """Approximately U V' of each matrix U S V' in (k, m, n), by five Newton-Schulz steps."""
     x = matrices.bfloat16() if matrices.is_cuda else matrices
     tall = x.shape[1] > x.shape[2]
     if tall:
@@ -69,7 +69,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 
 
 def schedule(step: int, warmup: int, steps: int) -> float:
-    """The share of a rate: linear warm-up, then a cosine to one per cent."""
+    """Factor of a learning rate: linear warm-up, then a cosine decay to one per cent."""
     if step < warmup:
         return (step + 1) / warmup
     done = (step - warmup) / max(1, steps - warmup)
@@ -79,14 +79,14 @@ def schedule(step: int, warmup: int, steps: int) -> float:
 def make_optimisers(
     student: Encoder | Decoder, config: Any
 ) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Each with the learning rate that the schedule scales: layers, and all else."""
+    """Optimisers, each with its learning rate: for the matrices of the layers, and for the rest."""
     matrices = [p for p in student.blocks.parameters() if p.ndim >= 2]
     known = {id(p) for p in matrices}
     others = [p for p in student.parameters() if p.requires_grad and id(p) not in known]
     on_gpu = config.device.startswith("cuda")
 
     def rate(lr: float) -> Tensor:
-        return torch.tensor(lr, device=config.device)  # a recorded step reads it anew
+        return torch.tensor(lr, device=config.device)  # which a recorded step reads each time
 
     def adamw(parameters: Sequence[Tensor], lr: float) -> torch.optim.Optimizer:
         return torch.optim.AdamW(

@@ -1,13 +1,14 @@
 """From a finished run to a model folder: weights rounded as they are stored, measured, described.
 
-The evaluation is of the rounded weights, against a kernel on signals that no training saw. The range
-is what 999 of 1000 formulae of the training mixture keep to; the error beyond is measured.
+The figures are those of the rounded weights. An encoder is evaluated against a kernel on traces that no
+training has seen. Its range is the one that 999 of 1000 formulae of the training mixture keep to, and
+the error beyond is measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,20 @@ from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
 from ..formula.core import Formula
 from ..formula.programs import Programs
-from ..kernel import StlKernel
+from ..kernel import Teacher as Kernel
 from ..models import store
+from ..models.decoder import Decoder
 from ..models.encoder import Encoder
+from ..models.model import DEFAULT
 from ..signals import BaseMeasure
-from .distill import Config, draw, embed, recipes
+from . import distill, invert
 from .records import environment, write_json
+from .teachers import kernel_name, make_kernel
+from .vectors import vector_source
 
-SIGNALS = 16_384  # of the kernel that vectors are held against
-SEED = 1234  # of those signals
-MEASURED = {  # which row of `outside` says the error beyond a range
+SIGNALS = 16_384  # traces of the kernel that vectors are compared with
+SEED = 1234  # of those traces
+MEASURED = {  # which row of `outside` gives the error beyond a range
     "threshold": "thresholds x 1000000",
     "left bound": "bounds x 10",
     "right bound": "bounds x 10",
@@ -38,44 +43,40 @@ MEASURED = {  # which row of `outside` says the error beyond a range
 }
 
 
-def publish(
+def publish_encoder(
     folder: Path,
-    config: Config,
+    config: distill.Config,
     encoder: Encoder,
     files: Iterable[str | Path] = (),
     signals: int = SIGNALS,
     families: int = 188,
+    kernel: Kernel | None = None,
 ) -> list[dict[str, Any]]:
     """Write folder/evaluation.json and the model folder/model; the rows of the evaluation.
 
-    files: formulae to evaluate on, beside held-out families (so many) over three and all channels.
+    files: formulae to evaluate on, in addition to held-out families (`families` of them) over three and
+    over all channels. kernel: the one that was given to `train`, if any.
     """
-    tensors = {name: p.detach().cpu().numpy() for name, p in encoder.named_parameters()}
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            if parameter.ndim > 1:
-                parameter.copy_(parameter.half())
+    tensors = round_weights(encoder)
 
     def vectors(formulae: list[Formula]) -> np.ndarray:
-        return embed(encoder, Programs.pack(formulae)).cpu().numpy()
+        return distill.embed(encoder, Programs.pack(formulae)).cpu().numpy()
 
-    measure = BaseMeasure(n_variables=config.channels, points=config.points)
-    device = config.device if config.device.startswith("cuda") else "cpu"
-    kernel = StlKernel(measure, signals, config.sigma2, SEED, device=device)
+    judge: Any = make_kernel(config, signals, SEED) if kernel is None else kernel
     sets: list[FormulaSet] = [
         held_out(families, channels, pairs=8 * families)
         for channels in sorted({min(3, config.channels), config.channels})
     ]
-    rows = evaluate_encoder(vectors, kernel, [*sets, *map(read_formulae, files)])
+    rows = evaluate_encoder(vectors, judge, [*sets, *map(read_formulae, files)])
     beyond = []
     if config.tokens == "tree":
-        beyond = outside(vectors, kernel, config.channels, families=2 * families)
+        beyond = outside(vectors, judge, config.channels, families=2 * families)
     write_json(folder / "evaluation.json", [*rows, *beyond])
     facts = {
-        "teacher": {"measure": asdict(measure), "sigma2": config.sigma2},
+        "teacher": teacher_facts(judge),
         "corpus": {
             f"part {i + 1}": f"{count} of {config.batch}: {recipe}"
-            for i, (recipe, count) in enumerate(recipes(config))
+            for i, (recipe, count) in enumerate(distill.recipes(config))
         },
         "training": {**asdict(config), **environment(config.device)},
         "evaluation": [_brief(row) for row in [*rows, *beyond]],
@@ -85,11 +86,52 @@ def publish(
     return rows + beyond
 
 
-def training_range(config: Config, errors: dict[str, float]) -> dict[str, dict[str, Any]]:
-    """For each kind of `store.RANGE` the largest value in training and the error beyond."""
-    parts = recipes(config)
+def publish_decoder(
+    folder: Path, config: invert.Config, decoder: Decoder, shown: int = 1024
+) -> dict[str, float]:
+    """Write folder/model, the encoder with this decoder; the figures on `shown` formulae."""
+    tensors = round_weights(decoder)
+    checked = replace(config, shown=shown)
+    figures = invert.Validation(checked, vector_source(config), shown).measure(decoder)
+    about, encoder = store.read(config.model or DEFAULT)
+    store.save(
+        folder / "model", about["encoder"], encoder, {name: about[name] for name in store.FACTS}
+    )
+    facts = {
+        "training": {**asdict(config), **environment(config.device)},
+        "evaluation": [
+            {"measure": name, "n": shown, "value": value} for name, value in figures.items()
+        ],
+    }
+    store.save_decoder(folder / "model", decoder.config.to_dict(), tensors, facts)
+    return figures
+
+
+def round_weights(student: Encoder | Decoder) -> dict[str, np.ndarray]:
+    """Round the student's matrices to half precision, as they are stored; its tensors from before."""
+    tensors = {name: p.detach().cpu().numpy() for name, p in student.named_parameters()}
+    with torch.no_grad():
+        for parameter in student.parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(parameter.half())
+    return tensors
+
+
+def teacher_facts(kernel: Any) -> dict[str, Any]:
+    """What a model's config says about its teacher; with a measure, it can be made again."""
+    facts: dict[str, Any] = {"kernel": kernel_name(kernel)}
+    if isinstance(getattr(kernel, "measure", None), BaseMeasure):
+        facts["measure"] = asdict(kernel.measure)
+    if hasattr(kernel, "sigma2"):
+        facts["sigma2"] = kernel.sigma2
+    return facts
+
+
+def training_range(config: distill.Config, errors: dict[str, float]) -> dict[str, dict[str, Any]]:
+    """The largest value in training, and the error beyond, for each kind of `store.RANGE`."""
+    parts = distill.recipes(config)
     numbers = [find_families(r, 0, 8000 // r.family_size, "train") for r, _ in parts]
-    programs, _ = draw(parts, numbers)
+    programs, _ = distill.draw(parts, numbers)
     starts = programs.offsets[:-1]
     values = {
         "threshold": np.maximum.reduceat(np.abs(programs.thresholds), starts),

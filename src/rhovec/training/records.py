@@ -1,14 +1,14 @@
-"""A run is a folder: what was asked for, where it ran, its curve, and checkpoints to go on from.
+"""A run is a folder: its configuration and environment, its curves, and a checkpoint.
 
     config.json        the whole configuration
     environment.json   machine, versions, commit
-    log.jsonl          a line every so many steps
-    curves.png         the same, drawn
-    checkpoint.json    which file is the checkpoint, its SHA-256 and the step to go on with
-    step-N.safetensors all tensors of that moment
+    log.jsonl          figures, one line every few steps
+    curves.png         the same as a plot
+    checkpoint.json    the name of the checkpoint, its SHA-256 and the step at which to continue
+    step-N.safetensors the checkpoint: all tensors after step N
 
-A checkpoint is written aside, flushed to disk and renamed, and only then named by checkpoint.json, which
-is replaced in one piece: whenever a run is killed, the folder has a whole checkpoint or none.
+A checkpoint is written atomically, and only then named by checkpoint.json, which is replaced atomically
+too. So whenever a run is killed, its folder has a complete checkpoint or none.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def save_checkpoint(folder: Path, step: int, tensors: Mapping[str, Tensor], facts: Any) -> None:
-    """Make these tensors the checkpoint from which step `step` goes on; facts are any JSON."""
+    """Make these tensors the checkpoint after `step` steps; facts are any JSON."""
     from safetensors.torch import save
 
     data = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
@@ -63,12 +63,12 @@ def load_checkpoint(folder: Path) -> tuple[int, dict[str, Tensor], Any] | None:
         data = (folder / Path(name).name).read_bytes()
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise RhovecError(
-            f"{pointer} is damaged ({error}); delete it to begin the run again"
+            f"{pointer} is damaged ({error}); delete it to start the run again"
         ) from None
     if hashlib.sha256(data).hexdigest() != digest:
         raise RhovecError(
             f"{folder / name} is not the file that was saved: its SHA-256 differs. Restore it, or "
-            f"delete {POINTER} to begin the run again"
+            f"delete {POINTER} to start the run again"
         )
     return step, load(data), facts
 
@@ -101,7 +101,7 @@ def tensors_of(
 
 
 def open_record(folder: Path, config: Any) -> None:
-    """Begin the folder's record, or see that it is of this run and cut its log at the checkpoint."""
+    """Start the folder's record, or check that it is of this run and cut its log at the checkpoint."""
     there = folder / "config.json"
     asked = asdict(config)
     if not there.exists():
@@ -112,7 +112,7 @@ def open_record(folder: Path, config: Any) -> None:
         if name not in ("device", "workers") and before.get(name) != asked[name]:
             raise RhovecError(
                 f"{folder} holds a run with {name} {before.get(name)}, not {asked[name]}; "
-                "choose another folder, or the same configuration to go on with it"
+                "choose another folder, or the same configuration to continue it"
             )
     found = load_checkpoint(folder)
     kept = [line for line in read_log(folder) if found and line["step"] <= found[0]]
@@ -126,7 +126,7 @@ def resume(
     averaged: list[Tensor],
     optimisers: list[tuple[torch.optim.Optimizer, float]],
 ) -> tuple[int, tuple[int, ...] | None, float]:
-    """Take up the folder's checkpoint, if any: (step, where recipes go on, seconds spent)."""
+    """Restore the folder's checkpoint, if any: (step, where recipes continue, seconds spent)."""
     found = load_checkpoint(folder)
     if found is None:
         return 0, None, 0.0
@@ -147,7 +147,7 @@ def resume(
 
 
 def draw_curves(folder: Path, names: Sequence[str]) -> None:
-    """curves.png: four quantities of the log over the steps, training and validation."""
+    """Draw curves.png: four figures of the log over the steps, for training and validation."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

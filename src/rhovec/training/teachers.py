@@ -1,0 +1,180 @@
+"""Teachers: the kernel matrix of a batch, from any kernel.
+
+A kernel is anything with `gram(formulae)`: `StlKernel`, `BooleanKernel`, `IntegratedKernel`, or a class
+of one's own. If it is a dataclass with a field `seed`, as ours are, each batch is compared with a fresh
+seed, which for kernels on a measure means on fresh traces.
+
+A `SampledKernel` on the base measure has a faster way to the same: traces are drawn, and its `features`
+are computed, on the device of the training. For robustness, formulae are lowered ahead, in threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ..errors import RhovecError
+from ..formula.programs import Programs
+from ..kernel import SampledKernel, StlKernel, kernel_of_cosine
+from ..kernel import Teacher as Kernel
+from ..models.heads import Head
+from ..models.model import KERNELS
+from ..robustness import cpu, lowering
+from ..signals import BaseMeasure
+from .loop import RunConfig
+
+
+class Teacher(Protocol):
+    """The kernel of a batch, of which each process has a share."""
+
+    def prepare(self, batch: Programs, share: Programs) -> Any:
+        """What `__call__` needs; runs ahead, in a thread."""
+
+    def __call__(self, prepared: Any, seed: int, times: int = 1) -> Tensor:
+        """Kernel (B, B) of the whole batch, on `times` as many traces as in a step."""
+
+
+def make_kernel(config: Any, signals: int, seed: int = 0) -> Any:
+    """The kernel that a configuration describes, on the base measure."""
+    if config.kernel not in KERNELS:
+        raise RhovecError(
+            f"kernel must be one of {', '.join(KERNELS)}, not {config.kernel!r}; one of your own is "
+            "given to `train` as an object"
+        )
+    measure = BaseMeasure(n_variables=config.channels, points=config.points)
+    device = config.device if config.device.startswith("cuda") else "cpu"
+    return KERNELS[config.kernel](measure, signals, config.sigma2, seed, device=device)
+
+
+def kernel_name(kernel: Kernel) -> str:
+    """Its name in KERNELS if the name, a base measure and sigma2 define it, else that of its class."""
+    for name, kind in KERNELS.items():
+        if type(kernel) is kind and _is_usual(kernel):
+            return name
+    return f"{type(kernel).__module__}.{type(kernel).__qualname__}"
+
+
+def _is_usual(kernel: SampledKernel) -> bool:
+    """Whether it is exp(-(1 - k') / sigma2), with the cosine k' on a base measure."""
+    return isinstance(kernel.measure, BaseMeasure) and kernel.normalised and kernel.exponentiated
+
+
+def make_teacher(kernel: Kernel, config: RunConfig, rank: int = 0, world: int = 1) -> Teacher:
+    """The fastest teacher for a kernel."""
+    if isinstance(kernel, SampledKernel) and _is_usual(kernel):
+        return OnlineTeacher(kernel, torch.device(config.device), rank, world)
+    return GramTeacher(kernel, torch.device(config.device))
+
+
+def check_kernel(kernel: Kernel, config: Any, head: Head) -> None:
+    """Refuse a kernel that contradicts the configuration, or that the head cannot represent."""
+    measure = getattr(kernel, "measure", None)
+    names = tuple(f"x_{i}" for i in range(config.channels))
+    said = {
+        "points": (getattr(measure, "points", config.points), config.points),
+        "variables": (tuple(getattr(measure, "variables", names)), names),
+        "sigma2": (getattr(kernel, "sigma2", config.sigma2), config.sigma2),
+    }
+    for name, (has, asked) in said.items():
+        if has != asked:
+            raise RhovecError(
+                f"the kernel has {name} {has}, but the configuration says {asked}; make them equal "
+                "(variables follow from the field channels)"
+            )
+    if head.sigma2 is not None and config.sigma2 != head.sigma2:
+        raise RhovecError(
+            f"the head {head.name} is made for sigma2 = {head.sigma2:g}, not {config.sigma2:g}; for "
+            "another one choose the head projector"
+        )
+    if head.kind == "cosine" and not (
+        getattr(kernel, "normalised", True) and getattr(kernel, "exponentiated", True)
+    ):
+        raise RhovecError(
+            f"the head {head.name} is made for k = exp(-(1 - k') / sigma2), so the kernel must be "
+            "normalised and exponentiated; for others choose the head projector"
+        )
+
+
+class OnlineTeacher:
+    """A kernel of ours on fresh traces of the base measure, all of it on the device."""
+
+    def __init__(self, kernel: SampledKernel, device: torch.device, rank: int, world: int):
+        assert isinstance(kernel.measure, BaseMeasure)
+        self.kernel, self.measure = kernel, kernel.measure
+        self.traces = kernel.measure.count(kernel.n_signals)
+        self.rank, self.world = rank, world
+        self.generator = torch.Generator(device)
+
+    def prepare(self, batch: Programs, share: Programs) -> tuple[Programs, Any]:
+        if type(self.kernel) is not StlKernel:
+            return share, None
+        return share, lowering.lower(share, self.measure.points, trace=False, strict=False)
+
+    def __call__(self, prepared: tuple[Programs, Any], seed: int, times: int = 1) -> Tensor:
+        self.generator.manual_seed(seed)
+        traces = self.measure.sample_torch(
+            times * self.traces, self.generator, self.generator.device
+        )
+        programs, code = prepared
+        if code is None:
+            given = traces if traces.is_cuda else traces.numpy()
+            features = torch.as_tensor(self.kernel.features(programs, given))
+            unit = normalize(features.flatten(1).float(), dim=1)
+        else:
+            unit = unit_robustness(programs, traces, code)
+        unit = gathered(unit, self.rank, self.world)
+        out: Tensor = kernel_of_cosine(unit @ unit.T, self.kernel.sigma2)
+        return out
+
+
+class GramTeacher:
+    """Any kernel. Each process computes the whole matrix."""
+
+    def __init__(self, kernel: Kernel, device: torch.device):
+        self.kernel, self.device = kernel, device
+        self.seeded = "seed" in getattr(kernel, "__dataclass_fields__", ())
+
+    def prepare(self, batch: Programs, share: Programs) -> list[Any]:
+        return batch.unpack()
+
+    def __call__(self, prepared: list[Any], seed: int, times: int = 1) -> Tensor:
+        kernel: Any = self.kernel
+        if self.seeded:
+            kernel = replace(kernel, seed=seed)
+            if isinstance(getattr(kernel, "measure", None), BaseMeasure):
+                n = times * kernel.measure.count(kernel.n_signals)
+                kernel = replace(kernel, n_signals=n)
+        return torch.as_tensor(kernel.gram(prepared), dtype=torch.float32, device=self.device)
+
+
+def unit_robustness(
+    programs: Programs, traces: Tensor, code: lowering.Instructions | None = None
+) -> Tensor:
+    """Robustness vectors on traces (N, V, P), scaled to length one: (B, N) float32."""
+    columns = {f"x_{i}": i for i in range(traces.shape[1])}
+    if traces.is_cuda:
+        from ..robustness import gpu
+
+        rho = gpu.evaluate(programs, traces, columns, code=code)
+    else:
+        rho = torch.from_numpy(cpu.evaluate(programs, traces.numpy(), columns))
+    return normalize(rho, dim=1)
+
+
+def gathered(share: Tensor, rank: int, world: int) -> Tensor:
+    """The rows of all processes, with a gradient only for one's own.
+
+    Each process differentiates the whole loss with respect to its own rows, so gradients add up over
+    processes.
+    """
+    if world == 1:
+        return share
+    rows = [torch.empty_like(share) for _ in range(world)]
+    dist.all_gather(rows, share.detach().contiguous())
+    rows[rank] = share
+    return torch.cat(rows)
