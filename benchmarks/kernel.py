@@ -13,7 +13,6 @@ Needs numpy and numba; torch for CUDA.
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
@@ -33,6 +32,7 @@ import rhovec as rv
 from rhovec.evaluation.claims import paper_costs
 from rhovec.evaluation.efficiency import POINTS, SIGNALS, SIZES, Watch
 from rhovec.formula.core import Formula
+from rhovec.formula.lines import read_file
 from rhovec.kernel import StlKernel
 from rhovec.signals import BaseMeasure
 
@@ -60,12 +60,8 @@ def machine(device: str) -> dict[str, Any]:
 
 
 def read_formulae(path: Path, n: int | None = None) -> list[str]:
-    """The first n formulae, or all, of a text file, one a line, or of a CSV file's column `formula`."""
-    with path.open(encoding="utf-8") as stream:
-        if path.suffix == ".csv":
-            texts = [row["formula"] for row in csv.DictReader(stream)]
-        else:
-            texts = [line.strip() for line in stream if line.strip()]
+    """The texts of the first n formulae of a file, or of all (see formula/lines.py)."""
+    texts = [line.label for line in read_file(path)]
     if n is not None and len(texts) < n:
         sys.exit(f"{path}: holds {len(texts)} formulae, but {n} are needed")
     return texts[:n]

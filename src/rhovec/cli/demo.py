@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .shared import progress_bar, replacing_text, require_output
+from .output import console, replacing_text, require_output
+from .shared import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,8 +28,6 @@ def demo(
 ) -> None:
     """Compare a library of published requirements by meaning, and write a page about it."""
     require_output(out, (".html",))
-    from rich.console import Console
-
     from ..demo.page import page
     from ..demo.tour import tour
     from ..models.model import load
@@ -37,10 +36,10 @@ def demo(
         with progress_bar("reading the library") as progress:
             shown = tour(load(), progress)
         stream.write(page(shown))
-    console = Console(highlight=False, markup=False)
-    width = min(WIDTH, console.width)
+    screen = console(markup=False)
+    width = min(WIDTH, screen.width)
     for part in summary(shown, width):
-        console.print(part, width=width)
+        screen.print(part, width=width)
     print(f"Written, with a map of the library, all pairs and more traces: {out}")
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
-from .embed import Device, ModelPath
-from .shared import progress_bar
+from .output import cell, console
+from .shared import Device, ModelPath, progress_bar
 
 if TYPE_CHECKING:
     from ..evaluation.claims import Report
@@ -162,14 +162,13 @@ def sets_of(files: Sequence[Path], channels: int, seed: int) -> list[FormulaSet]
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The rows as a table, one a claim and set."""
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from ..evaluation.claims import CLAIMS, judge
-    from ..evaluation.report import cell, interval_text, lines, paper_text, plain
+    from ..evaluation.report import cell as value_cell
+    from ..evaluation.report import interval_text, lines, paper_text, plain
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    screen = console(width=None if sys.stdout.isatty() else 120)
     found = lines(rows)
     for claim, where in dict.fromkeys((line.claim, line.where) for line in found):
         title = CLAIMS[claim].title + (f", {where}" if where else "")
@@ -184,12 +183,12 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
                 texts = (
                     line.name,
                     paper_text(line),
-                    cell(line, column),
+                    value_cell(line, column),
                     plain(line.n),
                     ends,
                 )
-                table.add_row(*map(Text, texts), judge(line.main, line.field))
-        console.print(table)
+                table.add_row(*map(cell, texts), judge(line.main, line.field))
+        screen.print(table)
 
 
 @contextmanager

@@ -160,8 +160,10 @@ class Trajectories:
     def __init__(
         self, signals: np.ndarray | Sequence[np.ndarray], variables: Sequence[str] | None = None
     ):
-        listed_traces = isinstance(signals, list | tuple)
-        values = _held_to_one_length(signals) if listed_traces else _real(signals, "trajectories")
+        if isinstance(signals, list | tuple):
+            values = _held_to_one_length(signals)
+        else:
+            values = _real(signals, "trajectories")
         self.values: np.ndarray = values
         if values.ndim != 3 or 0 in values.shape:
             raise SignalError(
@@ -228,7 +230,7 @@ def _real(values: Any, what: str) -> np.ndarray:
     """An array of real numbers; one with masked entries is refused, as their values mean nothing."""
     if np.ma.is_masked(values):
         raise SignalError(
-            f"{what}: {np.ma.count_masked(values)} values are masked; fill them in, or leave out "
+            f"{what}: {int(np.ma.getmaskarray(values).sum())} values are masked; fill them in, or leave out "
             "the traces that lack them"
         )
     try:

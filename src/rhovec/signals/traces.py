@@ -82,7 +82,9 @@ def read_traces(
             traces.append(trace)
     first = traces[0]
     values = [_in_order(trace, first.variables, first.file) for trace in traces]
-    return Traces(first.variables, values, tuple(trace.id for trace in traces), _sampling_step(traces))
+    return Traces(
+        first.variables, values, tuple(trace.id for trace in traces), _sampling_step(traces)
+    )
 
 
 def as_names(variables: Sequence[str]) -> tuple[str, ...]:
@@ -421,9 +423,7 @@ def _explain(file: Path, text: str, header: list[str], roles: _Roles) -> NoRetur
     needed, numeric = {*roles.numbers, *roles.texts}, set(roles.numbers)
     for line, row in islice(_rows(file, text), 1, None):
         if len(row) != len(header):
-            raise SignalError(
-                f"{file}:{line}: {len(row)} cells, but the header has {len(header)}"
-            )
+            raise SignalError(f"{file}:{line}: {len(row)} cells, but the header has {len(header)}")
         for name, cell in zip(header, row, strict=True):
             where = f"{file}:{line}, column {name!r}"
             if name in needed and not cell.strip():
