@@ -39,24 +39,20 @@ HELP_OPTIONS = ["-h", "--help"]
 class _Commands(TyperGroup):
     """Runs a command, and turns what goes wrong into one line and an exit code."""
 
-    def __init__(self, *args: Any, **extra: Any) -> None:
-        super().__init__(*args, **extra)
+    def main(self, *args: Any, **extra: Any) -> Any:
         for command in _all_commands(self):
-            for option in command.get_params(
-                typer.Context(command, help_option_names=HELP_OPTIONS)
-            ):
+            context = typer.Context(command, help_option_names=HELP_OPTIONS)
+            for option in command.get_params(context):
                 if getattr(option, "is_flag", False):
                     option.metavar = ""  # a flag takes no value, and the help need not say <bool>
-
-    def main(self, *args: Any, **extra: Any) -> Any:
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
             print(end="", flush=True)
         except RhovecError as error:
             fail(in_options(str(error)))
         except typer.TyperException as error:
-            context = getattr(error, "ctx", None)
-            hint = f" (see {context.command_path} --help)" if context else ""
+            where = getattr(error, "ctx", None)
+            hint = f" (see {where.command_path} --help)" if where else ""
             fail(error.format_message() + hint)
         except MemoryError:
             fail("there is not enough memory for that; ask for fewer traces, points or formulae")

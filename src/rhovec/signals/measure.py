@@ -229,9 +229,9 @@ def _whole(name: str, value: int) -> int:
 def _real(values: Any, what: str) -> np.ndarray:
     """An array of real numbers; one with masked entries is refused, as their values mean nothing."""
     if np.ma.is_masked(values):
+        masked = int(np.ma.getmaskarray(values).sum())
         raise SignalError(
-            f"{what}: {int(np.ma.getmaskarray(values).sum())} values are masked; fill them in, or leave out "
-            "the traces that lack them"
+            f"{what}: {masked} values are masked; fill them in, or leave out the traces that lack them"
         )
     try:
         array = np.asarray(values)
