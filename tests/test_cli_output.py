@@ -172,13 +172,13 @@ def test_names_cannot_control_a_terminal(arguments: list[str], hostile: Path) ->
     assert len(text) > 40
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t"])
 def test_a_text_that_a_spreadsheet_would_run_is_quoted(start: str, tmp_path: Path) -> None:
     with (tmp_path / "a.csv").open("w", newline="") as stream:
-        write_csv(stream, ["formula", "value"], [(f"{start}1", -1.5), ("x", True)])
+        write_csv(stream, ["formula", "value"], [(f"{start}1", -1.5), ("x\r\x1b", True)])
     with (tmp_path / "a.csv").open(newline="") as stream:
         assert list(csv.reader(stream)) == [
-            ["formula", "value"], [f"'{start}1", "-1.5"], ["x", "true"],
+            ["formula", "value"], [f"'{start}1", "-1.5"], [r"x\r\x1b", "true"],
         ]  # fmt: skip
 
 
@@ -199,6 +199,6 @@ def test_nothing_prints_past_these_guards() -> None:
     for path in sorted((PACKAGE / "cli").glob("*.py")):
         text = path.read_text().replace("Console(stderr=True)", "")  # bars, which show no names
         if path.name not in ("output.py", "search.py"):
-            assert not re.search(r"\bConsole\(|csv\.writer|\bText\(f?\"?\{?(?!\\n)", text), (
-                path.name
-            )
+            assert not re.search(r"\bConsole\(|csv\.writer", text), path.name
+        if path.name not in ("output.py", "search.py", "demo.py"):  # which shows our own texts
+            assert "rich.text" not in text, path.name

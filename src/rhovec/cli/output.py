@@ -1,9 +1,9 @@
 """What commands write: files that are whole or not there, tables, CSV, figures.
 
-Names of traces and formulae come from files that others wrote. On a terminal their control characters
-are shown as escapes, so that they cannot move the cursor or set the title. In CSV a text that begins
-with = + - or @ gets an apostrophe in front, as is customary, so that a spreadsheet does not run it as
-a formula of its own; what reads our CSV files takes the apostrophe off again.
+Names of traces and formulae come from files that others wrote. On a terminal and in CSV their control
+characters are written as escapes, so that they cannot move the cursor or set the title. In CSV a text
+that begins with = + - or @ gets an apostrophe in front, as is customary, so that a spreadsheet does
+not run it as a formula of its own; what reads our CSV files takes the apostrophe off again.
 """
 
 from __future__ import annotations
@@ -87,9 +87,10 @@ def write_csv(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[An
 def _inert(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
-        return f"'{value}"
-    return value
+    if not isinstance(value, str):
+        return value
+    text = printable(value, keep="\n\t")  # csv itself would leave a carriage return unquoted
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t") else text
 
 
 def write_jsonl(stream: IO[str], records: Iterable[Mapping[str, Any]]) -> None:
