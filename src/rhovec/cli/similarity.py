@@ -197,7 +197,7 @@ def similarity(
         count = DEFAULT_SIGNALS if signals is None and read is None else signals
         kernel = (BooleanKernel if boolean else StlKernel)(
             choose_measure(parsed, read, points), count, 0.2 if sigma2 is None else sigma2, seed,
-            device=device or "cpu",
+            device="cpu" if device is None else device,
         )  # fmt: skip
     if kernel is not None:
         with progress_bar("kernel") as progress:
