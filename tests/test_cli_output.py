@@ -138,10 +138,8 @@ def hostile(tmp_path: Path) -> Path:
     "arguments",
     [
         ["robustness", "x > 0"],
-        ["robustness", "x > 0", "--json"],
         ["compare", "x > 0", "x > 1.5"],
         ["robustness", "y > 0"],  # an error that lists the names
-        ["similarity", "x > 0", "x > 1.5"],
     ],
 )
 def test_names_cannot_control_a_terminal(arguments: list[str], hostile: Path) -> None:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import MissingDependencyError, RhovecError
+from ..files import writing
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,18 +124,11 @@ def require_output(path: Path | None, suffixes: Sequence[str], as_json: bool = F
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A stream whose content becomes the file at `path` only once all of it is written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("xb") as stream:
+        with writing(path) as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise RhovecError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def parse(
             facts["in_seconds"] = phi.to_text(dt=step)
         facts["simplified"] = str(simplify(phi))
         if known is not None:
-            facts["standardised"] = str(known.lower(phi))
+            facts["lowered"] = str(known.lower(phi))
         facts |= {"horizon": phi.horizon, "depth": phi.depth, "size": phi.size}
         facts["variables"] = list(phi.variables)
         if as_json:
@@ -71,4 +71,4 @@ def parse(
         facts["tree"] = f"deeper than {MAX_TREE_DEPTH}, not drawn" if deep else to_tree(phi)
         for name, fact in facts.items():
             label = name.replace("_", " ")
-            print(f"{label:<13}" + str(fact).replace("\n", "\n" + " " * 13))
+            print(f"{label:<12}" + str(fact).replace("\n", "\n" + " " * 12))
