@@ -43,7 +43,9 @@ def run_page(text: str, name: str, folder: Path) -> None:
         elif language == "console":
             for command, shown in CONSOLE["commands"](code):
                 printed = CONSOLE["run_command"](command, folder)
-                assert not shown or printed == shown, f"$ {command}; run python docs/console.py {name}"
+                assert not shown or printed == shown, (
+                    f"$ {command}; run python docs/console.py {name}"
+                )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
