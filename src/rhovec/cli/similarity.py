@@ -1,4 +1,4 @@
-"""`rhovec similarity`: how alike formulae are, by the exact kernel, by a model, or by both."""
+"""`rhovec similarity`: how similar formulae are, by the exact kernel, by a model, or by both."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ from .shared import (
     read_formulae,
     read_schema,
     read_traces,
+    require_variables,
     sampling_step,
     standardised,
 )
@@ -112,7 +113,7 @@ def similarity(
     sigma2: Annotated[
         float | None,
         typer.Option(
-            help="Bandwidth: the smaller, the fewer formulae are alike (default: 0.2).",
+            help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2).",
             show_default=False,
         ),
     ] = None,
@@ -149,7 +150,7 @@ def similarity(
     ] = None,
     as_json: JsonLines = False,
 ) -> None:
-    """How alike formulae are: by the exact kernel, by a model's vectors, or both side by side.
+    """How similar formulae are: by the exact kernel, by a model's vectors, or both side by side.
 
     One row per pair of formulae. The kernel is computed on random traces, or on your own. The
     difference is the model's value minus the kernel's.
@@ -179,6 +180,8 @@ def similarity(
     )  # fmt: skip
     if read is None:
         parsed = standardised(parsed, known)
+    else:
+        require_variables(lines, parsed, read.variables)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     kernel: StlKernel | BooleanKernel | None = None
