@@ -16,12 +16,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
 
-QUICK := tests/formula tests/tokens tests/robustness/test_cpu.py tests/test_architecture.py \
-  tests/test_signals.py tests/test_measure.py tests/test_compare.py tests/test_library.py \
-  tests/test_cli.py tests/test_cli_compare.py tests/test_cli_similarity.py
+QUICK := tests/formula tests/robustness/test_cpu.py tests/test_architecture.py tests/test_signals.py \
+  tests/test_measure.py tests/test_compare.py tests/test_library.py tests/test_cli.py \
+  tests/test_cli_compare.py tests/test_cli_similarity.py
+LARGE := levels or depth or deep or memory or long_traces or brute_force or picture or every_operator \
+  or any_text or cover
 
 quick: $(VENV)/developer
-	$(BIN)/python -m pytest -x $(QUICK)
+	$(BIN)/python -m pytest -x --hypothesis-profile=quick -k "not ($(LARGE))" $(QUICK)
 
 test: $(VENV)/developer
 	$(BIN)/python -m pytest

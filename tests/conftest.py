@@ -37,6 +37,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / STATE))
 # examples, so that a red run can be repeated.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=15)  # make quick
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A shell's background job ignores control-C, and so would every command that a test starts and stops.
