@@ -353,6 +353,17 @@ def test_a_mistake_in_a_real_process() -> None:
     assert err == b"rhovec: stdin:2, column 6: expected a formula or an expression, found '>'\n"
 
 
+def test_a_warning_in_a_real_process_is_one_line(tmp_path: Path) -> None:
+    channels = [{"expression": e, "mean": 0, "std": 1} for e in ("y2 - y1", "y3 - y2")]
+    file = tmp_path / "schema.json"
+    file.write_text(json.dumps({"channels": channels}))
+    process = command("parse", "y2 - y1 > 1", "--schema", str(file))
+    out, err = process.communicate()
+    assert (process.returncode, b"lowered     x_0 > 1" in out) == (0, True)
+    assert err.startswith(b"rhovec: warning: channels 'y2 - y1' and 'y3 - y2' share a variable")
+    assert err.count(b"\n") == 1
+
+
 def test_commands_pipe_and_a_closed_pipe_is_quiet() -> None:
     process = command("parse", "--json", stdin=subprocess.PIPE)
     assert process.stdin

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # -- options: formulae -----------------------------------------------------------------------------
 
+READING, TRACES = "How formulae are read", "Traces"  # panels of the help
+
 Formulae = Annotated[
     list[str] | None,
     typer.Argument(
@@ -42,6 +44,7 @@ FormulaFiles = Annotated[
         help="Read formulae from a file: one per line, `ID: formula` if you like, comments after #; "
         "or the column `formula` of a .csv. - is stdin. May be repeated.",
         show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 SchemaFile = Annotated[
@@ -51,6 +54,7 @@ SchemaFile = Annotated[
         metavar="FILE",
         help="A schema (JSON) with the names, units and time step of the formulae.",
         show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 StepOrAuto = Annotated[
@@ -61,6 +65,7 @@ StepOrAuto = Annotated[
         help="Sampling step: time bounds are then read as seconds, not as steps; "
         "auto takes the step from the traces' time column.",
         show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 Step = Annotated[
@@ -69,12 +74,15 @@ Step = Annotated[
         "--dt",
         help="Sampling step in seconds: time bounds are then read as seconds, not as steps.",
         show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 Rounding = Annotated[
     Literal["nearest", "down", "up"] | None,
     typer.Option(
-        help="Round time bounds that are not a whole number of steps.", show_default=False
+        help="Round time bounds that are not a whole number of steps.",
+        show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 Discrete = Annotated[
@@ -84,11 +92,16 @@ Discrete = Annotated[
         help="Variables whose values are modes or gears, separated by commas; "
         "gear == 3 then means within 0.5.",
         show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 Tolerance = Annotated[
     float | None,
-    typer.Option(help="Tolerance of == and != on all other variables.", show_default=False),
+    typer.Option(
+        help="Tolerance of == and != on all other variables.",
+        show_default=False,
+        rich_help_panel=READING,
+    ),
 ]
 
 # -- options: traces -------------------------------------------------------------------------------
@@ -101,22 +114,29 @@ TracePaths = Annotated[
         metavar="PATH",
         help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. May be repeated.",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
 Layout = Annotated[
     Literal["auto", "wide", "long"],
-    typer.Option(help="wide: one column per variable; long: the columns `variable` and `value`."),
+    typer.Option(
+        help="wide: one column per variable; long: the columns `variable` and `value`.",
+        rich_help_panel=TRACES,
+    ),
 ]
 IdColumn = Annotated[
     str | None,
     typer.Option(
         help="Column that tells traces apart (default: trace, id or trace_id).",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
 TimeColumn = Annotated[
     str | None,
-    typer.Option(help="Column of times (default: time or t).", show_default=False),
+    typer.Option(
+        help="Column of times (default: time or t).", show_default=False, rich_help_panel=TRACES
+    ),
 ]
 Variables = Annotated[
     str,
@@ -125,6 +145,7 @@ Variables = Annotated[
         help="Variables to read, separated by commas; for an .npy file, the names of its variables "
         "(default: x_0, x_1, ...).",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
 RandomSignals = Annotated[
@@ -134,13 +155,16 @@ RandomSignals = Annotated[
         help="Number of random traces, or of --traces to take "
         "(default: 10000 random ones, or all of --traces).",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
 Points = Annotated[
     int | None,
-    typer.Option(help="Points of a random trace (default: 100).", show_default=False),
+    typer.Option(
+        help="Points of a random trace (default: 100).", show_default=False, rich_help_panel=TRACES
+    ),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of the random traces.")]
+Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_panel=TRACES)]
 
 # -- options: models and output --------------------------------------------------------------------
 

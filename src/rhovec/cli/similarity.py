@@ -152,8 +152,7 @@ def similarity(
 ) -> None:
     """How similar formulae are: by the exact kernel, by a model's vectors, or both side by side.
 
-    One row per pair of formulae. The kernel is computed on random traces, or on your own. The
-    difference is the model's value minus the kernel's.
+    One row per pair; the kernel is computed on random traces or on your own.
 
     rhovec similarity "always[0,20] x_0 >= 0" "not eventually[0,20] x_0 < 0.1"
 
