@@ -16,7 +16,7 @@ from rhovec.formula.strategies import formulae
 CONTENT = b"""\xef\xbb\xbf# requirements
 R1: always[0,10] speed < 120   # why
   x_0 > 1
-REQ-2.b :x_1 < 2\r
+car/REQ-2.b :x_1 < 2\r
 """
 
 
@@ -25,7 +25,7 @@ def test_identifiers_and_comments() -> None:
     assert [(line.id, line.label, line.place) for line in lines] == [
         ("R1", "always[0,10] speed < 120", "r.stl:2"),
         ("", "x_0 > 1", "r.stl:3"),
-        ("REQ-2.b", "x_1 < 2", "r.stl:4"),
+        ("car/REQ-2.b", "x_1 < 2", "r.stl:4"),
     ]
     assert [str(phi) for phi in parse_lines(lines)][1:] == ["x_0 > 1", "x_1 < 2"]
 

@@ -22,7 +22,7 @@ from .core import Formula
 from .parser import parse
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_ID = re.compile(r"\s*([\w.-]+)\s*:(?!:)")
+_ID = re.compile(r"\s*([\w./-]+)\s*:(?!:)")
 _SPREADSHEET = re.compile(r"'(?=[=+\-@])")  # put before such a cell by what writes our CSV files
 
 
