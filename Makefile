@@ -1,21 +1,35 @@
-# make demo   what rhovec does, on this machine
-# make test   all tests
-# make lint   formatting, style and types
-# make bench  exact engine against other libraries, same work, same run
-# make compare  agreement with other libraries
-# make package  wheel and sdist, and the wheel tried in an environment of its own
+# make demo      see what rhovec does
+# make quick     the tests for daily work: the language, the engine and the command line, a minute
+# make test      all tests, under ten minutes on two cores
+# make soak      kill loops, long fuzzing and large sizes, an hour or more
+# make lint      formatting, style and types
+# make bench     the exact engine against other libraries: same work, same run
+# make compare   agreement with other libraries
+# make package   wheel and sdist, and the wheel tried in an environment of its own
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench compare package clean
+.PHONY: demo quick test soak lint bench compare package clean
 
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
 
+QUICK := tests/formula tests/robustness/test_cpu.py tests/test_architecture.py tests/test_signals.py \
+  tests/test_measure.py tests/test_compare.py tests/test_library.py tests/test_cli.py \
+  tests/test_cli_compare.py tests/test_cli_similarity.py
+LARGE := levels or depth or deep or memory or long_traces or brute_force or picture or every_operator \
+  or any_text or cover
+
+quick: $(VENV)/developer
+	$(BIN)/python -m pytest -x --hypothesis-profile=quick -k "not ($(LARGE))" $(QUICK)
+
 test: $(VENV)/developer
 	$(BIN)/python -m pytest
+
+soak: $(VENV)/developer
+	$(BIN)/python -m pytest -m soak tests/soak
 
 lint: $(VENV)/developer
 	$(BIN)/ruff format --check .

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhovec import machine
-from rhovec.cli.embed import Device, ModelPath
 from rhovec.cli.evaluate import QUICK_SIGNALS, DrawSeed, Files, KernelPoints, sets_of
+from rhovec.cli.shared import Device, ModelPath
 from rhovec.errors import RhovecError
 
 from . import records

@@ -1,3 +1,4 @@
+import ast
 import hashlib
 import os
 import signal
@@ -5,17 +6,38 @@ from pathlib import Path
 
 from hypothesis import settings
 
-# numba's cache does not notice a change in a module that a compiled function calls into. So tests keep
-# one cache for each state of the sources (set before anything imports numba).
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "src").rglob("*.py"))
-STATE = hashlib.sha256(b"".join(p.read_bytes() for p in SOURCES)).hexdigest()[:16]
+SOURCE = ROOT / "src"
+
+
+def compiled_sources() -> list[Path]:
+    """Modules with compiled functions, and all modules of rhovec that these import."""
+    todo = [path for path in SOURCE.rglob("*.py") if "njit(" in path.read_text()]
+    found: set[Path] = set()
+    while todo:
+        path = todo.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+                for place in (base, *(base / name.name for name in node.names)):
+                    todo += [place.with_suffix(".py"), place / "__init__.py"]
+    return sorted(found)
+
+
+# numba's cache does not notice a change in a module that a compiled function calls into. So tests keep
+# one cache for each state of the compiled sources (set before anything imports numba); other edits do
+# not compile everything again.
+STATE = hashlib.sha256(b"".join(p.read_bytes() for p in compiled_sources())).hexdigest()[:16]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / STATE))
 
 # Compilation and loaded machines make single examples slow; that is no failure. CI repeats the same
 # examples, so that a red run can be repeated.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+settings.register_profile("quick", deadline=None, max_examples=15)  # make quick
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 # A shell's background job ignores control-C, and so would every command that a test starts and stops.

@@ -38,7 +38,7 @@ def refused(*arguments: object) -> str:
 def test_the_report_is_that_of_the_library() -> None:
     text = run(A, B, "--signals", 300, "--points", 30, "--seed", 7, "--confidence", 0.9)
     expected = compare(A, B, BaseMeasure(2, 30), 300, seed=7, confidence=0.9)
-    assert text.startswith(f"{expected}\n\nThat signal, from point 0 on:\n\nx_0\n")
+    assert text.startswith(f"{expected}\n\nThat trace, from point 0 on:\n\nx_0\n")
     for title in ("x_1", "robustness of a", "robustness of b"):
         assert f"\n{title}\n" in text
     assert max(map(len, text.splitlines()[-12:])) == 11 + WIDTH
@@ -95,8 +95,8 @@ def test_traces_name_their_witness(drives: Path) -> None:
     number = int(found["witness"]["trace"].removeprefix("drive "))
     assert np.array_equal(found["witness"]["signal"]["speed"], own.values[number, 0])
     text = run(*texts, "-t", drives, "--dt", "auto", "--signals", 10)
-    assert "Shares of 10 signals of 12 points" in text
-    assert "That signal (trace drive " in text
+    assert "Shares of 10 traces of 12 points" in text
+    assert "That trace (drive " in text
 
 
 def test_the_picture(tmp_path: Path, drives: Path) -> None:
@@ -110,7 +110,7 @@ def test_the_picture(tmp_path: Path, drives: Path) -> None:
     same = tmp_path / "same.png"
     result = runner.invoke(app, ["compare", A, A, "--signals", "50", "--plot", str(same)])
     assert result.exit_code == 0
-    assert "not drawn, no signal tells the two apart" in result.stderr
+    assert "not drawn, no trace tells the two apart" in result.stderr
     assert sorted(f.name for f in tmp_path.iterdir()) == ["a.png", "b.png", "drives.csv"]
 
 

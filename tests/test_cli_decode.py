@@ -142,6 +142,6 @@ def test_mistakes(model: Model, tmp_path: Path) -> None:
     np.save(bad, np.zeros((2, 24)))
     assert "vector 0 is zero" in refused(bad)
     for line in ('{"formula": "x"}', "{", '{"vector": "x"}', '{"vector": [1, 2]}', '{"vector": 3}'):
-        assert "stdin, line 1" in refused(stdin=line)
+        assert "stdin:1" in refused(stdin=line)
     bare = save_tiny(tmp_path / "bare")
     assert "no decoder" in refused(good, "--model", bare)

@@ -33,12 +33,13 @@ SOURCE = str(Path(rhovec.__file__).parents[1])
 # -- the right invocations: arguments, and options with their values ------------------------------
 
 TWO = ["x_0 > 1", "always x_1 > 0"]
+# A command that does two jobs has two entries, the second with the option that asks for it.
 RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "parse": (TWO, {}),
     "robustness": (TWO, {"--traces": "good.csv"}),
-    "kernel": (TWO, {"--signals": "20"}),
     "embed": (TWO, {"--model": "model"}),
     "similarity": (TWO, {"--model": "model", "--signals": "20"}),
+    "similarity --by kernel": (TWO, {"--signals": "20"}),
     "decode": (["good.npy"], {"--model": "model", "--samples": "1"}),
     "compare": (TWO, {"--signals": "20"}),
     "search": (["library", "x_0 > 1"], {}),
@@ -98,7 +99,7 @@ CONTENTS = {  # of files; those without a suffix are tried under every one
     "cut.parquet": b"PAR1" + bytes(100) + b"PAR1",
 }
 SUFFIXES = {  # of what is read, by its option or, of an argument, its name
-    "--formulae": [".stl"], "--traces": [".csv", ".npy", ".parquet"],
+    "--formulae": [".stl", ".csv"], "--traces": [".csv", ".npy", ".parquet"],
     "--model": [""], "--schema": [".json"], "--vectors": [".npy"], "--add": [".json"],
     "LIBRARY": [""], "FOLDER": [""], "VECTORS|FORMULA": [".npy", ".jsonl"],
 }  # fmt: skip
@@ -136,6 +137,11 @@ def commands() -> dict[str, Any]:
     return found
 
 
+def plain(name: str) -> str:
+    """A command's name without options."""
+    return name.partition(" --")[0]
+
+
 def wrong_values(kind: str, name: str, writes: bool, text: str) -> Iterator[str]:
     """What an option or argument must refuse. kind: how the help calls what it takes."""
     if writes and kind == "FILE":
@@ -161,6 +167,7 @@ def wrong_values(kind: str, name: str, writes: bool, text: str) -> Iterator[str]
 
 def cases(name: str) -> Iterator[Case]:
     arguments, options = RIGHT[name]
+    command = commands()[plain(name)]
 
     def call(*more: str, without: str = "", to: list[str] = arguments) -> list[str]:
         kept = [
@@ -171,8 +178,8 @@ def cases(name: str) -> Iterator[Case]:
     yield Case(call("--nonsense"), ("--nonsense",))
     yield Case(call("-?"), ("-?",))
     place = 0
-    for parameter in commands()[name].params:
-        kind = parameter.metavar or parameter.display_type(Context(commands()[name]))
+    for parameter in command.params:
+        kind = parameter.metavar or parameter.display_type(Context(command))
         if parameter.param_type_name == "argument":
             for value in wrong_values(kind, kind, name == "corpus build", ""):
                 about = (kind, "formula", "claim", Path(value).name)
@@ -255,10 +262,10 @@ def fault(case: Case, folder: Path, before: dict[Path, tuple[int, int]]) -> str:
 
 def test_every_command_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert set(commands()) == set(RIGHT)
+    assert set(commands()) == set(map(plain, RIGHT))
     assert sum(1 for name in RIGHT for _ in cases(name)) > 1000
-    for name in ("parse", "robustness", "kernel", "embed", "similarity", "decode", "compare",
-                 "search", "bench", "corpus stats"):  # fmt: skip
+    for name in ("parse", "robustness", "embed", "similarity", "similarity --by kernel", "decode",
+                 "compare", "search", "bench", "corpus stats"):  # fmt: skip
         arguments, options = RIGHT[name]
         given = [word for pair in options.items() for word in pair]
         assert call(*name.split(), *given, *arguments) == (0, ""), name
@@ -281,11 +288,14 @@ def test_misuse(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 CONTRADICTIONS = """
-kernel x_0>1 --traces good.csv --points 5
-kernel x_0>1 --traces good.csv --signals 2
-kernel x_0>1 --layout wide
-kernel x_9999>0
-kernel x_0>1 --signals 9 -o old.csv --json
+similarity x_0>1 x_1>1 --traces good.csv --points 5
+similarity x_0>1 x_1>1 --traces good.csv --signals 2
+similarity x_0>1 x_1>1 --traces good.csv --by model
+similarity x_0>1 x_1>1 --traces good.csv --model model
+similarity x_0>1 x_1>1 --layout wide --model model
+similarity x_0>1 x_1>1 --points 9 --model model
+similarity x_0>1 x_9999>0 --by kernel
+similarity x_0>1 x_1>1 --by kernel --signals 9 -o old.csv --json
 compare x_0>1
 compare x_0>1 x_0>2 x_0>3
 compare x_0>1 x_0>2 --id-column id
@@ -357,7 +367,7 @@ def in_process(code: str, *arguments: str, folder: Path, stdout: Any = None) -> 
         "robustness -F many.stl -t good.csv -o old.csv",
         "robustness -F many.stl -t good.csv -o old.json",
         "robustness -F many.stl -t good.csv -o old.npy",
-        "kernel -F many.stl --signals 20 -o old.csv --plot old.png",
+        "similarity -F many.stl --by kernel --signals 20 -o old.csv --plot old.png",
         "embed -F many.stl --model model -o old.npy",
         "search new -F many.stl --build --signals 20",
         "search library -F many.stl --add",
@@ -383,7 +393,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    "line", ["parse x_0>1", "kernel x_0>1 --signals 9", "search library x_0>1"]
+    "line", ["parse x_0>1", "compare x_0>1 x_0>2 --signals 9", "search library x_0>1"]
 )
 def test_a_full_disk_behind_stdout(line: str, folder: Path) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -397,7 +407,7 @@ def test_a_full_disk_behind_stdout(line: str, folder: Path) -> None:
     "line",
     [
         "compare x_0>1 x_1>2 --signals 1000000000",
-        "kernel x_0>1 --signals 20000000 -o good.npy",
+        "similarity x_0>1 x_1>1 --by kernel --signals 20000000 -o good.npy",
         "search new x_0>1 --build --signals 20000000",
     ],
 )

@@ -11,17 +11,10 @@ import numpy as np
 import pytest
 
 import rhovec as rv
-from rhovec.compare import (
-    BOTH,
-    NEITHER,
-    ONLY_A,
-    ONLY_B,
-    RULED_OUT,
-    Comparison,
-    compare,
-    impossible_cases,
-    interval,
-)
+from rhovec.compare import Comparison, compare
+from rhovec.compare.counting import interval
+from rhovec.compare.prover import BOTH, NEITHER, ONLY_A, ONLY_B, _Prover, impossible_cases
+from rhovec.compare.report import RULED_OUT
 from rhovec.errors import FormulaError, RhovecError, SignalError
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula, compose
@@ -249,6 +242,20 @@ def test_what_looks_alike_is_not_proved(a: str, b: str) -> None:
     assert BOTH not in impossible_cases(p, ~q)
 
 
+@pytest.mark.parametrize("op", range(len(ops.TABLE)))
+def test_the_prover_knows_an_operator_or_refuses_it(op: int) -> None:
+    """An operator without a rule must not be taken for another one."""
+    prover = _Prover()
+    x, y = (prover.literal(ops.GE, 0, 0, (), ((name, 1.0),)) for name in "xy")
+    operands = (x, y)[: ops.arity(op)]
+    channel = (("x", 1.0),) if ops.IS_ATOM[op] else None
+    if op in (ops.RELEASE, ops.WEAK_UNTIL):
+        with pytest.raises(FormulaError, match=f"no rule speaks of {ops.NAMES[op]}"):
+            prover.literal(op, 1, 2, operands, channel)
+    else:
+        assert prover.literal(op, 1, 2, operands, channel) >= 0
+
+
 def test_proofs_about_formulae_of_any_depth() -> None:
     even = rv.parse("not " * 100_000 + "x_0 >= 1")
     assert impossible_cases(even, rv.parse("x_0 >= 0")) == {ONLY_A}
@@ -324,12 +331,12 @@ def test_strict_and_non_strict_comparisons() -> None:
     assert c.only_a == (0, 0, 0, True)
     assert c.only_b[:2] == (0, 0)
     assert c.only_b.high == c.differ.high == pytest.approx(3.69e-4, rel=1e-3)
-    assert any("No signal tells them apart" in remark for remark in c.remarks)
+    assert any("No trace tells them apart" in remark for remark in c.remarks)
     assert c.witness is None
 
     c = compare("x_0 > 0", "x_0 >= 0", Trajectories(np.array([[[1.0, 2]], [[0.0, 0]]])))
     assert (c.relation, c.only_b.value) == ("implies", 0.5)
-    assert c.remarks == ("b holds on every signal, so the signals say little about b.",)
+    assert c.remarks == ("b holds on every trace, so the traces say little about b.",)
     assert c.witness is not None
     assert c.witness.satisfied == (False, True)
     assert not c.witness.signal.any()
@@ -352,8 +359,8 @@ def test_formulae_that_always_or_never_hold() -> None:
     c = compare("x_0 >= 50", "x_1 >= 50", n_signals=100)
     assert (c.relation, c.proved, c.neither.value) == ("equivalent", False, 1)
     assert c.remarks == (
-        "a holds on no signal, so the signals say little about a.",
-        "b holds on no signal, so the signals say little about b.",
+        "a holds on no trace, so the traces say little about a.",
+        "b holds on no trace, so the traces say little about b.",
     )
     c = compare("x_0 <= 50", "x_0 > 0 or x_0 <= 0", n_signals=100)
     assert (c.relation, c.both.value, len(c.remarks)) == ("equivalent", 1, 2)
@@ -361,7 +368,7 @@ def test_formulae_that_always_or_never_hold() -> None:
     assert (c.relation, c.proved) == ("contradicts", True)
     c = compare("x_0 > 0 or x_1 > 0", "x_0 < 1", n_signals=500)
     assert (c.relation, c.neither.impossible) == ("overlaps", True)
-    assert c.remarks == ("At least one of the two holds: proved, for all signals.",)
+    assert c.remarks == ("At least one of the two holds: proved, for all traces.",)
 
 
 def test_the_kernel_stands_beside() -> None:
@@ -405,8 +412,8 @@ def test_the_report_and_progress() -> None:
     assert done[-1] == 1
     text = str(c)
     for part in (
-        "a  always[0,5] ( x_0 > 0 )", "a implies b: proved, for all signals.", "0 (proved)",
-        "Shares of 5,000 signals of 100 points (seed 0), with intervals of 95 % confidence.",
+        "a  always[0,5] ( x_0 > 0 )", "a implies b: proved, for all traces.", "0 (proved)",
+        "Shares of 5,000 traces of 100 points (seed 0), with intervals of 95 % confidence.",
         "a fails", "b holds", f"Semantic kernel: {c.similarity:.4f}",
     ):  # fmt: skip
         assert part in text

@@ -21,7 +21,7 @@ from rhovec.cli.demo import WIDTH, summary
 from rhovec.demo import drawings
 from rhovec.demo.page import page
 from rhovec.demo.systems import systems
-from rhovec.demo.tour import DECODED, OTHER, REWRITTEN, SAME, Tour, tour
+from rhovec.demo.tour import DECODED, MAX_OTHER, MIN_SAME, REWRITTEN, Tour, tour
 from rhovec.library import requirements
 from rhovec.models.model import load
 
@@ -31,7 +31,7 @@ runner = CliRunner()
 BACK = "From the vector back to a formula"
 TITLES = (
     "Written differently, nearly the same meaning",
-    "Written almost alike, another meaning",
+    "Written almost the same, another meaning",
     "Neural against exact",
     BACK,
     "Search by meaning",
@@ -65,8 +65,8 @@ def test_pairs_are_what_they_are_said_to_be(shown: Tour) -> None:
     assert len(shown.rewritten) == len(REWRITTEN)
     assert all(abs(1 - pair.exact) < 1e-6 < 0.02 > 1 - pair.neural for pair in shown.rewritten)
     assert len(shown.same) == len(shown.other) == len(shown.hits) == 5
-    assert all(pair.exact >= SAME for pair in shown.same)
-    assert all(pair.exact <= OTHER for pair in shown.other)
+    assert all(pair.exact >= MIN_SAME for pair in shown.same)
+    assert all(pair.exact <= MAX_OTHER for pair in shown.other)
     assert [pair.exact for pair in shown.hits] == sorted(
         (p.exact for p in shown.hits), reverse=True
     )
@@ -221,7 +221,7 @@ def test_the_page_is_whole_and_needs_nothing_else(shown: Tour, html: str) -> Non
     assert parser.count["circle"] >= 2 * len(shown.requirements)
     assert parser.count["image"] == 2 and parser.count["svg"] == 9
     text = " ".join(parser.shown)
-    for title in (*TITLES, "A map of the library", "Everyone with everyone"):
+    for title in (*TITLES, "A map of the library", "All pairs"):
         assert title in text
     for pair in (*shown.same, *shown.other, *shown.rewritten, *shown.hits, *shown.wrong):
         assert pair.second.text in text and f"{pair.exact:.3f} ± {pair.error:.3f}" in text

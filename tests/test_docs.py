@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECORDS = [*sorted((ROOT / "reproduction").rglob("*.md")), *sorted((ROOT / "results").glob("*.md"))]
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONSOLE = runpy.run_path(str(ROOT / "docs" / "console.py"))
+BLOCK: re.Pattern[str] = CONSOLE["BLOCK"]
 
 
 def name(path: Path) -> str:
@@ -33,7 +32,7 @@ def name(path: Path) -> str:
 def run_page(text: str, name: str, folder: Path) -> None:
     """Run the blocks of a page in `folder`, which must be the working directory."""
     namespace: dict[str, object] = {"__name__": name}
-    for block in _BLOCK.finditer(text):
+    for block in BLOCK.finditer(text):
         language, code = block.groups()
         line = text.count("\n", 0, block.start(2))
         if language == "python":
@@ -43,30 +42,11 @@ def run_page(text: str, name: str, folder: Path) -> None:
                 exec(compile("\n" * line + code, name, "exec"), namespace)
             assert output.getvalue().splitlines() == shown, f"{name}, block at line {line}"
         elif language == "console":
-            for entry in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
-                command, _, expected = entry.partition("\n")
-                printed = run_command(command, folder)
-                assert not expected or printed == expected, f"{name}: $ {command}"
-
-
-def run_command(command: str, folder: Path) -> str:
-    """What a shell line that starts with `rhovec` prints; it must succeed."""
-    assert command.startswith("rhovec "), f"a console block runs rhovec alone, not {command!r}"
-    tools = folder / ".bin"
-    if not tools.exists():
-        tools.mkdir()
-        program = tools / "rhovec"
-        run = "from rhovec.cli import main; main()"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{run}" "$@"\n')
-        program.chmod(0o755)
-    environment = {
-        **os.environ, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(SOURCE)
-    }  # fmt: skip
-    done = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, f"$ {command}\n{done.stderr}"
-    return done.stdout
+            for command, shown in CONSOLE["commands"](code):
+                printed = CONSOLE["run_command"](command, folder)
+                assert not shown or printed == shown, (
+                    f"$ {command}; run python docs/console.py {name}"
+                )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
@@ -94,13 +74,13 @@ def test_a_page_that_is_wrong_is_noticed(text, tmp_path, monkeypatch):
 
 def anchors(page: Path) -> set[str]:
     """What #… may name on a page, as GitHub makes it of the headings."""
-    titles = re.findall(r"^#+ (.*)$", _BLOCK.sub("", page.read_text()), re.MULTILINE)
+    titles = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES + RECORDS, ids=name)
 def test_links_lead_to_files_and_headings(page):
-    for link in re.findall(r"\]\(([^)\s]+)\)", _BLOCK.sub("", page.read_text())):
+    for link in re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", page.read_text())):
         path, _, anchor = link.partition("#")
         if "://" not in link:
             target = page.parent / path if path else page

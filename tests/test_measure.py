@@ -242,7 +242,7 @@ def test_bad_trajectories() -> None:
         Trajectories(x[:0])
     with pytest.raises(SignalError, match="without a 0"):
         Trajectories([])
-    with pytest.raises(SignalError, match="2 different names"):
+    with pytest.raises(SignalError, match="each given once, not a, a"):
         Trajectories(x, ["a", "a"])
     with pytest.raises(SignalError, match="2 different names"):
         Trajectories(x, ["a"])
@@ -250,3 +250,38 @@ def test_bad_trajectories() -> None:
         Trajectories([x[0], x[0, :1]])
     with pytest.raises(SignalError, match="4 trajectories were asked for, but there are 3"):
         Trajectories(x).count(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: BaseMeasure(n_variables=1.5), "n_variables must be a whole number, not 1.5"),
+        (lambda: BaseMeasure(points="9"), "points must be a whole number, not '9'"),
+        (lambda: BaseMeasure(sigma0="1"), "sigma0 must be a number, not '1'"),
+        (lambda: BaseMeasure().sample(1.5), "n_signals must be a whole number, not 1.5"),
+        (lambda: BaseMeasure().sample(True), "n_signals must be a whole number, not True"),
+        (lambda: BaseMeasure().sample(2, seed=0.5), "seed must be a whole number, not 0.5"),
+        (lambda: Trajectories(np.zeros((3, 1, 2))).count("2"), "n_signals must be a whole number"),
+        (lambda: Trajectories(np.zeros((1, 2, 3)), [0, 1]), "variables must be names, not 0"),
+        (lambda: Trajectories(np.zeros((1, 2, 3)), ["a", ""]), "variables must be names, not ''"),
+        (lambda: Trajectories(np.array([["a"]])), "array of real numbers"),
+        (lambda: Trajectories([np.array([[1j]])]), "trajectory 0 must be .* real numbers"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_named(call, message: str) -> None:
+    with pytest.raises(SignalError, match=message):
+        call()
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    measure = BaseMeasure(np.int64(2), np.int32(5), sigma0=np.float32(1))
+    assert measure.sample(np.int64(3), seed=np.int64(1)).shape == (3, 2, 5)
+
+
+def test_masked_values_are_refused() -> None:
+    x = np.ma.masked_equal(np.arange(12.0).reshape(2, 2, 3), 7.0)
+    with pytest.raises(SignalError, match="trajectories: 1 values are masked"):
+        Trajectories(x)
+    with pytest.raises(SignalError, match="trajectory 1: 1 values are masked"):
+        Trajectories([x[0], x[1]])
+    assert Trajectories(x[:1]).values.tolist() == [[[0, 1, 2], [3, 4, 5]]]

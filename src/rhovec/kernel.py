@@ -100,14 +100,14 @@ class SampledKernel(ABC):
         self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
     ) -> np.ndarray:
         """Similarities (A, B) float64; without a second list (A, A), symmetric."""
-        rows, columns = self._check(first), None if second is None else self._check(second)
+        rows, columns = self.check(first), None if second is None else self.check(second)
         return _by_rows(self._gram, rows, columns, progress)
 
     def gram_errors(
         self, first: Formulae, second: Formulae | None = None, *, progress: Progress | None = None
     ) -> np.ndarray:
         """The standard errors of `gram`, (A, B) float64."""
-        rows, columns = self._check(first), None if second is None else self._check(second)
+        rows, columns = self.check(first), None if second is None else self.check(second)
         return _by_rows(self._errors, rows, columns, progress)
 
     def similarity(self, first: Formulae, second: Formulae) -> Any:
@@ -127,7 +127,7 @@ class SampledKernel(ABC):
 
         A kernel with T features per signal has N * T columns.
         """
-        checked = self._check(formulae)
+        checked = self.check(formulae)
         columns = self.measure.count(self.n_signals) * self.width()
         out = np.empty((len(checked), columns), np.float32)
         for start in range(0, len(checked), ROWS):
@@ -162,7 +162,8 @@ class SampledKernel(ABC):
 
         return torch.from_numpy(block).to(self.device)
 
-    def _check(self, formulae: Formulae) -> Programs:
+    def check(self, formulae: Formulae) -> Programs:
+        """The formulae packed; an error if the measure lacks a variable or a formula is constant."""
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):

@@ -1,4 +1,4 @@
-"""Simplest forms: the same robustness, bit for bit, one form whatever the way it was written."""
+"""Simplest forms: the same robustness, bit for bit, and one form however a formula was written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rhovec as rv
-from rhovec.corpus.canonical import LARGEST, canonical
+from rhovec.corpus.canonical import MAX_NODES, canonical
 from rhovec.corpus.families import KINDS, Recipe, draw_families
 from rhovec.errors import FormulaError
 from rhovec.formula import Formula
@@ -38,7 +38,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_robustness_stays_on_traces_of_so_many_points(name: str) -> None:
+def test_the_robustness_stays_on_traces_of_up_to_that_many_points(name: str) -> None:
     given = SOURCES[name]
     before = given.unpack()
     rng = np.random.default_rng(0)
@@ -148,7 +148,7 @@ def test_laws(text: str, simplest: str) -> None:
 def test_what_it_cannot_read_is_named() -> None:
     with pytest.raises(FormulaError, match="no <->"):
         canonical(Programs.pack([rv.parse("x_0 >= 1 <-> x_1 >= 1")]))
-    large = rv.parse(" and ".join(f"x_0 >= {i}" for i in range(LARGEST)))
+    large = rv.parse(" and ".join(f"x_0 >= {i}" for i in range(MAX_NODES)))
     with pytest.raises(FormulaError, match="nodes, more than"):
         canonical(Programs.pack([large]))
     assert len(canonical(replace(SOURCES["seed"]).part(0, 0))) == 0

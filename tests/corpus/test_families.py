@@ -281,8 +281,8 @@ def test_validation_sees_the_engines_robustness_and_rejects_constants() -> None:
 def test_a_family_depends_on_its_number_and_the_recipe_alone(batch) -> None:
     size = RECIPE.family_size
     for number in (0, 17, FAMILIES - 1):
-        alone = draw_families(RECIPE, np.array([number])).programs.unpack()
-        assert alone == batch.programs.unpack()[number * size : (number + 1) * size]
+        single = draw_families(RECIPE, np.array([number])).programs.unpack()
+        assert single == batch.programs.part(number * size, (number + 1) * size).unpack()
     first = draw_families(RECIPE, np.arange(50))
     assert not same_batch(first, draw_families(Recipe(seed=4), np.arange(50)))
 

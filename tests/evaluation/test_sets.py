@@ -144,7 +144,7 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.stl", b"x_0 >= 1\nx_0 >=\n", "line 2, column 7"),
+        ("a.stl", b"x_0 >= 1\nx_0 >=\n", "a.stl:2, column 7"),
         ("a.stl", b"# nothing\n", "no formula in it"),
         ("a.stl", b"\xff\xfe\n", "UTF-8"),
         ("a.csv", b"text\nx_0 >= 1\n", "no column `formula`"),

@@ -1,9 +1,9 @@
-"""The command line: `rhovec parse | robustness | kernel | embed | similarity | decode | compare |
-search | corpus | train | evaluate | bench | demo`.
+"""The command line: `rhovec parse | robustness | compare | embed | similarity | decode | search |
+train | corpus | evaluate | bench | demo`.
 
-Every command takes formulae as arguments, from files (-F), or from stdin, one a line, so that
-commands pipe. A mistake of the user's is one line on stderr and exit code 2. Heavy libraries are
-imported by the commands that need them, so that `rhovec --help` is quick.
+Every command takes formulae as arguments, from files (-F), or from stdin, one per line, so that
+commands pipe. A user's mistake is one line on stderr, in the words of the command line, and exit
+code 2. Heavy libraries are imported by the commands that need them, so that `rhovec --help` is quick.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated, Any, NoReturn
+import warnings
+from collections.abc import Iterator
+from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
@@ -22,28 +24,38 @@ from .bench import bench
 from .compare import compare
 from .decode import decode
 from .demo import demo
-from .embed import embed, similarity
+from .embed import embed
 from .evaluate import evaluate
-from .formulae import parse_command, robustness
-from .kernel import kernel
+from .messages import in_options
+from .output import TerminalStream, note
+from .parse import parse
+from .robustness import robustness
 from .search import search
+from .similarity import similarity
+
+HELP_OPTIONS = ["-h", "--help"]
 
 
 class _Commands(TyperGroup):
-    """Runs a command and turns what goes wrong into one line and an exit code."""
+    """Runs a command, and turns what goes wrong into one line and an exit code."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
+        for command in _all_commands(self):
+            context = typer.Context(command, help_option_names=HELP_OPTIONS)
+            for option in command.get_params(context):
+                if getattr(option, "is_flag", False):
+                    option.metavar = ""  # a flag takes no value, and the help need not say <bool>
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
             print(end="", flush=True)
         except RhovecError as error:
-            fail(str(error))
+            fail(in_options(str(error)))
         except typer.TyperException as error:
-            context = getattr(error, "ctx", None)
-            hint = f" (see {context.command_path} --help)" if context else ""
+            where = getattr(error, "ctx", None)
+            hint = f" (see {where.command_path} --help)" if where else ""
             fail(error.format_message() + hint)
         except MemoryError:
-            fail("there is not enough memory for that; ask for fewer signals, points or formulae")
+            fail("there is not enough memory for that; ask for fewer traces, points or formulae")
         except OSError as error:
             if error.filename is not None:
                 fail(f"{error.filename}: {error.strerror}")
@@ -55,12 +67,18 @@ class _Commands(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _all_commands(group: Any) -> Iterator[Any]:
+    yield group
+    for command in group.commands.values():
+        yield from _all_commands(command) if hasattr(command, "commands") else [command]
+
+
 app = typer.Typer(
     name="rhovec",
     cls=_Commands,
     pretty_exceptions_enable=False,
-    help="Signal Temporal Logic formulae as values, as numbers on signals, and as vectors.",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Signal Temporal Logic formulae as values, as numbers on traces, and as vectors.",
+    context_settings={"help_option_names": HELP_OPTIONS},
 )
 
 
@@ -69,11 +87,14 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that lacks a character gets its escape instead of a traceback.
         sys.stdout.reconfigure(errors="backslashreplace")
+        if sys.stdout.isatty():
+            sys.stdout = cast(TextIO, TerminalStream(sys.stdout))
+    warnings.showwarning = lambda message, *_: note(f"warning: {in_options(str(message))}")
     app(prog_name="rhovec")
 
 
 def fail(message: str) -> NoReturn:
-    print(f"rhovec: {' '.join(message.split())}", file=sys.stderr)
+    note(message)
     sys.exit(2)
 
 
@@ -91,16 +112,15 @@ def start(
         print(context.get_help(), end="")
 
 
-app.command("parse")(parse_command)
+app.command()(parse)
 app.command()(robustness)
-app.command()(kernel)
+app.command()(compare)
 app.command()(embed)
 app.command()(similarity)
 app.command()(decode)
-app.command()(compare)
 app.command()(search)
-app.add_typer(corpus.app, name="corpus")
 app.add_typer(train.app, name="train")
+app.add_typer(corpus.app, name="corpus")
 app.command()(evaluate)
 app.command()(bench)
 app.command()(demo)

@@ -15,8 +15,8 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from .embed import Device, ModelPath
-from .shared import JsonLines, progress_bar
+from .output import console
+from .shared import Device, JsonLines, ModelPath, progress_bar
 
 REPEATS = 3
 DECODED = 10  # most vectors that are decoded
@@ -106,7 +106,6 @@ def measured(run: Callable[[], object]) -> list[float]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table("job", box=None)
@@ -116,4 +115,4 @@ def show(rows: list[dict[str, Any]]) -> None:
         times = (f"{row[name]:.4f}" for name in ("seconds", "fastest", "slowest"))
         rate = f"{row['formulae_per_second']:,.0f}"
         table.add_row(row["job"], str(row["formulae"]), *times, rate)
-    Console().print(table)
+    console().print(table)

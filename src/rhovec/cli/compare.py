@@ -1,15 +1,15 @@
-"""`rhovec compare`: how two formulae are related, and the signal on which they differ most."""
+"""`rhovec compare`: how two formulae are related, and the trace on which they differ most."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import RhovecError
+from .output import new_figure, note, printable, require_output, save_figure
 from .shared import (
     Discrete,
     Formulae,
@@ -18,7 +18,9 @@ from .shared import (
     JsonObject,
     Layout,
     Points,
+    RandomSignals,
     Rounding,
+    SchemaFile,
     Seed,
     StepOrAuto,
     TimeColumn,
@@ -26,14 +28,14 @@ from .shared import (
     TracePaths,
     Variables,
     choose_measure,
-    new_figure,
     parse_formulae,
     progress_bar,
     read_formulae,
+    read_schema,
     read_traces,
-    require_output,
+    require_variables,
     sampling_step,
-    save_figure,
+    standardised,
 )
 
 if TYPE_CHECKING:
@@ -49,20 +51,16 @@ LABEL = 70  # characters of a formula in a picture
 def compare(
     formulae: Formulae = None,
     files: FormulaFiles = None,
-    signals: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of signals (default: 10000; of --traces all).", show_default=False
-        ),
-    ] = None,
+    signals: RandomSignals = None,
     points: Points = None,
     seed: Seed = 0,
-    confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     traces: TracePaths = None,
     layout: Layout = "auto",
     id_column: IdColumn = None,
     time_column: TimeColumn = None,
     variables: Variables = "",
+    schema: SchemaFile = None,
     dt: StepOrAuto = None,
     rounding: Rounding = None,
     discrete: Discrete = "",
@@ -71,7 +69,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Draw the signal on which the two differ most as a .png file.",
+            help="Draw the trace on which the two differ most as a .png file.",
             show_default=False,
         ),
     ] = None,
@@ -79,7 +77,7 @@ def compare(
 ) -> None:
     """Whether two formulae are equivalent, one implies the other, or they contradict.
 
-    Proved where possible, otherwise judged on random signals, or on traces of your own:
+    Proved where possible, otherwise judged on random traces or on your own.
 
     rhovec compare "always[0,9] x_0 > 0" "eventually x_0 > 0"
     """
@@ -87,21 +85,28 @@ def compare(
     from ..signals import Trajectories
 
     require_output(plot, (".png",))
+    known = read_schema(schema)
     lines = read_formulae(formulae, files)
     if len(lines) != 2:
         raise RhovecError(f"compare takes two formulae, not {len(lines)}; quote each of them")
     read = read_traces(traces, layout, variables, id_column, time_column)
     step = sampling_step(dt, read)
-    a, b = parse_formulae(lines, discrete, dt=step, rounding=rounding, tolerance=tolerance)
-    measure = choose_measure([a, b], read, points)
+    pair = parse_formulae(
+        lines, discrete, schema=known, dt=step, rounding=rounding, tolerance=tolerance
+    )
+    if read is None:
+        pair = standardised(pair, known)
+    else:
+        require_variables(lines, pair, read.variables)
+    measure = choose_measure(pair, read, points)
     with progress_bar("compare") as progress:
-        result = compared(a, b, measure, signals, seed, confidence, progress=progress)
+        result = compared(pair[0], pair[1], measure, signals, seed, confidence, progress=progress)
 
     trace_id = None
     if isinstance(measure, Trajectories) and read is not None and result.witness is not None:
         equal = (measure.values == result.witness.signal).all(axis=(1, 2))
         trace_id = read.ids[int(equal.argmax())]
-    texts = [line.text.strip() for line in lines]
+    texts = [line.label for line in lines]
     if plot is not None and result.witness is not None:
         draw(result.witness, used_variables(result), texts, step, trace_id, plot)
     if as_json:
@@ -109,10 +114,11 @@ def compare(
         return
     print(result)
     if result.witness is not None:
-        print(f"\nThat signal{f' (trace {trace_id})' if trace_id else ''}, from point 0 on:\n")
+        name = f" ({printable(trace_id)})" if trace_id else ""
+        print(f"\nThat trace{name}, from point 0 on:\n")
         print(sketch(result.witness, used_variables(result)))
     elif plot is not None:
-        print(f"rhovec: {plot}: not drawn, no signal tells the two apart", file=sys.stderr)
+        note(f"{plot}: not drawn, no trace tells the two apart")
 
 
 def used_variables(result: Comparison) -> list[str]:
@@ -121,8 +127,7 @@ def used_variables(result: Comparison) -> list[str]:
 
 
 def to_json(result: Comparison, texts: list[str], trace_id: str | None) -> dict[str, Any]:
-    """All that was found; a share is {value, low, high, impossible}."""
-
+    """Everything that was found; a share is {value, low, high, impossible}."""
     witness = result.witness
     return {
         "a": texts[0],
@@ -157,7 +162,7 @@ def to_json(result: Comparison, texts: list[str], trace_id: str | None) -> dict[
 
 
 def sketch(witness: Witness, used: list[str]) -> str:
-    """The signal and both robustness traces for a terminal, one below the other."""
+    """The trace and the robustness of both formulae for a terminal, one below the other."""
     rows = [(name, witness.signal[witness.variables.index(name)]) for name in used[:MAX_SHOWN]]
     rows += [(f"robustness of {name}", witness.robustness[i]) for i, name in enumerate("ab")]
     blocks = []
@@ -200,7 +205,7 @@ def draw(
     trace_id: str | None,
     path: Path,
 ) -> None:
-    """A picture of the same: a panel for each variable, and one of both robustness traces."""
+    """The same as a picture: one panel per variable, and one with the robustness of both formulae."""
     shown = used[:MAX_SHOWN]
     unit = "no unit" if trace_id is None else "unit of the trace"
     time = [t * (1.0 if step is None else float(step)) for t in range(witness.signal.shape[1])]
@@ -220,7 +225,7 @@ def draw(
     last.set_xlabel("time (steps)" if step is None else "time (s)")
     last.set_ylabel("robustness\n(unit of the atoms)")
     figure.legend(loc="outside lower center", fontsize=8)
-    title = "The signal on which a and b differ most"
-    title += "" if trace_id is None else f": trace {trace_id}"
+    title = "The trace on which a and b differ most"
+    title += "" if trace_id is None else f": {trace_id}"
     figure.suptitle(title, fontsize=10, parse_math=False)
     save_figure(figure, path)

@@ -1,6 +1,6 @@
-"""`rhovec corpus build | stats`: formulae by the million, as parquet shards, and what is in them.
+"""`rhovec corpus build | stats`: formulae by the million, as parquet shards, and their statistics.
 
-A build that was interrupted goes on when the same command is given again, and gives the same bytes.
+An interrupted build continues when the same command is given again, and writes the same bytes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Annotated, Any
 
 import typer
 
-from .shared import JsonObject, progress_bar, replacing, require_output
+from .output import replacing, require_output
+from .shared import JsonObject, progress_bar
 
 app = typer.Typer(
     name="corpus",
-    help="Build a corpus of formulae on disk, and see what it holds.",
+    help="Build a corpus of formulae on disk, and print its statistics.",
 )
 Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="The corpus' folder.", show_default=False)
+    Path, typer.Argument(metavar="FOLDER", help="The folder of the corpus.", show_default=False)
 ]
 
 
@@ -29,16 +30,16 @@ Folder = Annotated[
 def build(
     folder: Folder,
     families: Annotated[
-        int, typer.Option(help="Families; times the family size, that many formulae.")
+        int, typer.Option(help="Number of families; each holds --family-size formulae.")
     ] = 412_500,
-    family_size: Annotated[int, typer.Option(help="Formulae a family.")] = 8,
+    family_size: Annotated[int, typer.Option(help="Formulae per family.")] = 8,
     seed: Annotated[int, typer.Option(help="Same seed, same bytes.")] = 0,
     channels: Annotated[
         int, typer.Option(help="Variables x_0, x_1, ...; a family uses some of them.")
     ] = 3,
-    max_nodes: Annotated[int, typer.Option(help="Nodes of the largest formula.")] = 64,
+    max_nodes: Annotated[int, typer.Option(help="Largest number of nodes of a formula.")] = 64,
     workers: Annotated[
-        int, typer.Option(help="Threads; 0 takes all cores. The result is the same.")
+        int, typer.Option(help="Threads; 0 takes all cores. The result does not depend on it.")
     ] = 0,
 ) -> None:
     """Write a corpus into FOLDER, or complete one that was interrupted.
@@ -68,7 +69,7 @@ def stats(
     ] = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Print what a corpus holds: kinds, sizes, operators, rewrites.
+    """Print the statistics of a corpus: kinds, sizes, operators, rewrites.
 
     rhovec corpus stats corpus --plot corpus.png
     """
@@ -91,12 +92,12 @@ def stats(
     for name in MEASURES:
         _table(name, quantiles(found[name]))
     for name in ("operators", "changes"):
-        _table(f"{name}, a formula", {k: f"{v / total:.4f}" for k, v in found[name].items()})
+        _table(f"{name}, per formula", {k: f"{v / total:.4f}" for k, v in found[name].items()})
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar of the shards done, of how many."""
+    """A bar that shows the share of shards done."""
     with progress_bar("corpus") as show:
 
         def progress(done: int, total: int) -> None:

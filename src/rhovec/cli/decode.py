@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..errors import RhovecError
-from .embed import Device, ModelPath, _warn
-from .search import read_schema
+from .embed import _warn
+from .output import cell, console
 from .shared import (
+    Device,
     FormulaFiles,
     JsonLines,
     Line,
+    ModelPath,
+    SchemaFile,
     parse_formulae,
     progress_bar,
     read_formulae,
+    read_schema,
     read_vectors,
+    standardised,
 )
 
 if TYPE_CHECKING:
@@ -70,14 +75,7 @@ def decode(
         bool, typer.Option(help="Tune numbers and try other operators, to get closer.")
     ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the candidates.")] = 0,
-    schema: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A schema (JSON): read and answer in its names, units and seconds.",
-            show_default=False,
-        ),
-    ] = None,
+    schema: SchemaFile = None,
     check: Annotated[
         int | None,
         typer.Option(
@@ -102,7 +100,7 @@ def decode(
 
     if k is not None and k < 1:
         raise RhovecError(f"-k must be 1 or more, not {k}")
-    known = None if schema is None else read_schema(schema)
+    known = read_schema(schema)
     loaded = load(model, device)
     request = _read(sources or [], files, loaded, known)
     if check is not None and request.formulae is None:
@@ -140,15 +138,10 @@ def _read(
     lines = read_formulae(texts, files)
     if lines[0].text.lstrip().startswith("{"):
         return Request(*_json_vectors(lines, model), None)
-    if schema is None:
-        parsed = parse_formulae(lines)
-    else:
-        names_of = {name for c in schema.channels if c.discrete for name in c.variables}
-        read = parse_formulae(lines, ",".join(names_of), dt=schema.dt, tolerance=schema.tolerance)
-        parsed = [schema.lower(phi) for phi in read]
+    parsed = standardised(parse_formulae(lines, schema=schema), schema)
     _warn(model, parsed)
     vectors = model.embed(parsed, warn=False)
-    return Request([line.text.strip() for line in lines], vectors, parsed)
+    return Request([line.label for line in lines], vectors, parsed)
 
 
 def _read_vectors(path: Path, model: Model) -> tuple[list[str | int], np.ndarray]:
@@ -163,7 +156,7 @@ def _json_vectors(lines: Iterable[Line], model: Model) -> tuple[list[str | int],
 
     names: list[str | int] = []
     rows = []
-    for text, place in lines:
+    for text, place, _ in lines:
         try:
             entry = json.loads(text)
             name, vector = entry.get("formula", len(names)), entry["vector"]
@@ -221,9 +214,7 @@ def _write(
 
 def show(rows: Sequence[tuple[Any, ...]]) -> None:
     """Print the answers as a table."""
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     exact = any(len(row) > 4 for row in rows)
     table = Table("request", "formula")
@@ -233,5 +224,5 @@ def show(rows: Sequence[tuple[Any, ...]]) -> None:
         values = [str(nodes), f"{similarity:.4f}"]
         if kernel:
             values.append(f"{kernel[0]:.4f} ± {kernel[1]:.4f}")
-        table.add_row(Text(str(request)), Text(formula), *values)
-    Console().print(table)
+        table.add_row(cell(str(request)), cell(formula), *values)
+    console().print(table)

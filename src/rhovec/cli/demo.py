@@ -1,4 +1,4 @@
-"""`rhovec demo`: the library of requirements through the shipped model, here and as a page."""
+"""`rhovec demo`: the published requirements through the shipped model, on a terminal and as a page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .shared import progress_bar, replacing_text, require_output
+from .output import console, replacing_text, require_output
+from .shared import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,10 +26,8 @@ def demo(
         Path, typer.Option("--out", "-o", metavar="FILE", help="The page, an .html file.")
     ] = Path("rhovec-demo.html"),
 ) -> None:
-    """Compare a library of published requirements by meaning, and write a page about it."""
+    """Compare published requirements by meaning, and write a page about it."""
     require_output(out, (".html",))
-    from rich.console import Console
-
     from ..demo.page import page
     from ..demo.tour import tour
     from ..models.model import load
@@ -37,10 +36,10 @@ def demo(
         with progress_bar("reading the library") as progress:
             shown = tour(load(), progress)
         stream.write(page(shown))
-    console = Console(highlight=False, markup=False)
-    width = min(WIDTH, console.width)
+    screen = console(markup=False)
+    width = min(WIDTH, screen.width)
     for part in summary(shown, width):
-        console.print(part, width=width)
+        screen.print(part, width=width)
     print(f"Written, with a map of the library, all pairs and more traces: {out}")
 
 
@@ -60,19 +59,19 @@ def summary(shown: Tour, width: int) -> Iterator[RenderableType]:
     yield section(
         f"{len(shown.requirements)} published requirements of {systems} systems, by meaning",
         "",
-        "How alike are two requirements? 1: they mean the same. 0: unrelated, or opposed.",
-        f"exact   by how strongly both hold on {SIGNALS:,} random signals, ± standard error",
-        "neural  by the shipped model, from the formulae alone",
+        "How similar are two requirements? 1: they mean the same. 0: unrelated, or opposed.",
+        f"exact   by their robustness on {SIGNALS:,} random traces, ± standard error",
+        "neural  by the shipped model, which sees only the formulae",
         "Each is scaled by the normal ranges and the time step of its system, and compared "
-        "with others of that system.",
+        "with others of the same system.",
         "",
     )
     yield section(
         "Written differently, nearly the same meaning",
-        "The first two are rewritten by laws of the logic, the others were published so.",
+        "The first two are rewritten by laws of the logic, the others are as published.",
     )
     yield _pairs([*shown.rewritten[:2], *shown.same[:4]], "≈", width)
-    yield section("Written almost alike, another meaning", "A few characters differ.")
+    yield section("Written almost the same, another meaning", "A few characters differ.")
     yield _pairs(shown.other[:4], "≠", width)
     yield section(
         "Neural against exact",
@@ -82,19 +81,19 @@ def summary(shown: Tour, width: int) -> Iterator[RenderableType]:
     )
     if shown.decoded:
         yield section(
-            "From the vector back to a formula", "The decoder sees the vector of the first alone."
+            "From the vector back to a formula", "The decoder sees only the vector of the first."
         )
         yield _pairs(shown.decoded, "→", width)
     yield section(
         "Search by meaning",
-        "Vectors find candidates, the exact value ranks them. Asked for, of the transmission:",
+        "Vectors find candidates, the exact value ranks them. Query, for the transmission:",
         f"  {QUERY}",
     )
     yield _table("found", [([pair.second.text], pair) for pair in shown.hits], width)
     yield section(
         "Requirements on traces",
-        "Robustness is how far a trace is from breaking a requirement, or from meeting it, in the "
-        "requirement's own unit. ✓ it holds, ✗ it is violated.",
+        "Robustness is the margin by which a trace satisfies a requirement, in its own unit. "
+        "✓ satisfied, ✗ violated.",
     )
     yield _checks(shown.systems[0], width)
 

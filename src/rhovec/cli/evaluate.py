@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
-from .embed import Device, ModelPath
-from .shared import JsonLines, progress_bar, read_vectors
+from .output import cell, console
+from .shared import Device, JsonLines, ModelPath, progress_bar, read_vectors
 
 if TYPE_CHECKING:
     from ..evaluation.sets import FormulaSet
@@ -183,14 +183,12 @@ def beyond(model: Model, kernel: SampledKernel, seed: int, quick: bool) -> list[
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """The rows as tables, one per measure and set."""
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:.1e}" if 0 < abs(value) < 1e-4 else f"{value:.4f}"
 
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    screen = console(width=None if sys.stdout.isatty() else 120)
     titles = {
         "agreement": "agreement, mean absolute error",
         "outside": "outside, mean absolute error",
@@ -204,6 +202,6 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
             if (row["claim"], row.get("set", "")) == (claim, where):
                 known = row.get("low") is not None
                 ends = f"{number(row['low'])} to {number(row['high'])}" if known else ""
-                table.add_row(Text(row["measure"]), number(row["value"]), ends, f"{row['n']:,}")
-        console.print(table)
-        console.print()
+                table.add_row(cell(row["measure"]), number(row["value"]), ends, f"{row['n']:,}")
+        screen.print(table)
+        screen.print()

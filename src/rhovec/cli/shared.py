@@ -1,34 +1,37 @@
-"""What the commands share: common options, formulae in, and files written whole or not at all."""
+"""What commands share: options that several of them take, and reading formulae, traces and vectors."""
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import MissingDependencyError, ParseError, RhovecError
-from ..formula import Formula, parse
+from ..errors import RhovecError
+from ..formula import Formula, Schema
+from ..formula.lines import Line as Line
+from ..formula.lines import parse_lines, read_data, read_file
 
 if TYPE_CHECKING:
     import numpy as np
-    from matplotlib.figure import Figure
 
     from ..kernel import Progress
     from ..signals import BaseMeasure, Traces, Trajectories
+
+# -- options: formulae -----------------------------------------------------------------------------
+
+READING, TRACES = "How formulae are read", "Traces"  # panels of the help
 
 Formulae = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="FORMULA",
         help="Formulae; put -- before one that starts with a minus. Without any, and without -F, "
-        "they are read from stdin, one a line.",
+        "they are read from stdin, one per line.",
         show_default=False,
     ),
 ]
@@ -38,35 +41,70 @@ FormulaFiles = Annotated[
         "--formulae",
         "-F",
         metavar="FILE",
-        help="Read formulae from a file, one a line; lines that start with # are skipped; "
-        "- is stdin. May be repeated.",
+        help="Read formulae from a file: one per line, `ID: formula` if you like, comments after #; "
+        "or the column `formula` of a .csv. - is stdin. May be repeated.",
         show_default=False,
+        rich_help_panel=READING,
+    ),
+]
+SchemaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema",
+        metavar="FILE",
+        help="A schema (JSON) with the names, units and time step of the formulae.",
+        show_default=False,
+        rich_help_panel=READING,
+    ),
+]
+StepOrAuto = Annotated[
+    str | None,
+    typer.Option(
+        "--dt",
+        metavar="SECONDS|auto",
+        help="Sampling step: time bounds are then read as seconds, not as steps; "
+        "auto takes the step from the traces' time column.",
+        show_default=False,
+        rich_help_panel=READING,
+    ),
+]
+Step = Annotated[
+    float | None,
+    typer.Option(
+        "--dt",
+        help="Sampling step in seconds: time bounds are then read as seconds, not as steps.",
+        show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 Rounding = Annotated[
     Literal["nearest", "down", "up"] | None,
-    typer.Option(help="Round time bounds that are no whole number of steps.", show_default=False),
+    typer.Option(
+        help="Round time bounds that are not a whole number of steps.",
+        show_default=False,
+        rich_help_panel=READING,
+    ),
 ]
 Discrete = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Variables whose values are modes or gears, with commas between; "
+        help="Variables whose values are modes or gears, separated by commas; "
         "gear == 3 then means within 0.5.",
         show_default=False,
+        rich_help_panel=READING,
     ),
 ]
 Tolerance = Annotated[
     float | None,
-    typer.Option(help="Tolerance of == and != on all other variables.", show_default=False),
+    typer.Option(
+        help="Tolerance of == and != on all other variables.",
+        show_default=False,
+        rich_help_panel=READING,
+    ),
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON, one object a line.")]
-JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
-Seed = Annotated[int, typer.Option(help="Seed of the signals.")]
-Points = Annotated[
-    int | None,
-    typer.Option(help="Points of a random signal (default: 100).", show_default=False),
-]
+
+# -- options: traces -------------------------------------------------------------------------------
 
 TracePaths = Annotated[
     list[Path] | None,
@@ -76,49 +114,77 @@ TracePaths = Annotated[
         metavar="PATH",
         help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. May be repeated.",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
 Layout = Annotated[
     Literal["auto", "wide", "long"],
-    typer.Option(help="wide: a column a variable; long: columns variable and value."),
+    typer.Option(
+        help="wide: one column per variable; long: the columns `variable` and `value`.",
+        rich_help_panel=TRACES,
+    ),
 ]
 IdColumn = Annotated[
     str | None,
     typer.Option(
         help="Column that tells traces apart (default: trace, id or trace_id).",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
 TimeColumn = Annotated[
     str | None,
-    typer.Option(help="Column of times (default: time or t).", show_default=False),
+    typer.Option(
+        help="Column of times (default: time or t).", show_default=False, rich_help_panel=TRACES
+    ),
 ]
 Variables = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Variables to read, with commas between; they name those of an .npy file "
-        "(default there: x_0, x_1, ...).",
+        help="Variables to read, separated by commas; for an .npy file, the names of its variables "
+        "(default: x_0, x_1, ...).",
         show_default=False,
+        rich_help_panel=TRACES,
     ),
 ]
-StepOrAuto = Annotated[
+RandomSignals = Annotated[
+    int | None,
+    typer.Option(
+        "--signals",
+        help="Number of random traces, or of --traces to take "
+        "(default: 10000 random ones, or all of --traces).",
+        show_default=False,
+        rich_help_panel=TRACES,
+    ),
+]
+Points = Annotated[
+    int | None,
+    typer.Option(
+        help="Points of a random trace (default: 100).", show_default=False, rich_help_panel=TRACES
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_panel=TRACES)]
+
+# -- options: models and output --------------------------------------------------------------------
+
+ModelPath = Annotated[
     str | None,
     typer.Option(
-        "--dt",
-        metavar="SECONDS|auto",
-        help="Sampling step: time bounds are then read as seconds, not as steps; "
-        "auto takes the step of the traces' time column.",
+        "--model",
+        metavar="PATH",
+        help="A model's folder, or owner/name on the Hugging Face hub (default: the shipped model).",
         show_default=False,
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(help="cpu or cuda: compute with torch (default: NumPy).", show_default=False),
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
+JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
 
-
-class Line(NamedTuple):
-    """A formula's text and where it stands: `requirements.stl, line 3`, or `formula 2`."""
-
-    text: str
-    place: str
+# -- formulae --------------------------------------------------------------------------------------
 
 
 def read_formulae(arguments: Sequence[str] | None, files: Sequence[str] | None) -> list[Line]:
@@ -132,74 +198,79 @@ def read_formulae(arguments: Sequence[str] | None, files: Sequence[str] | None) 
             )
         sources = ["-"]
     for source in sources:
-        name = "stdin" if source == "-" else source
-        try:
-            data = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-            text = data.decode("utf-8-sig")
-        except OSError as error:
-            raise RhovecError(f"{name}: cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError as error:
-            number = data.count(b"\n", 0, error.start) + 1
-            raise RhovecError(f"{name}, line {number}: no UTF-8 text") from None
-        found = [
-            Line(line.rstrip(), f"{name}, line {number}")
-            for number, line in enumerate(text.split("\n"), 1)
-            if line.strip() and not line.lstrip().startswith("#")
-        ]
-        if not found:
-            raise RhovecError(f"{name}: there is no formula in it")
-        lines += found
+        stdin = source == "-"
+        lines += read_data(sys.stdin.buffer.read(), "stdin") if stdin else read_file(source)
     return lines
 
 
-def parse_formulae(lines: Iterable[Line], discrete: str = "", **options: Any) -> list[Formula]:
-    """Parse what `read_formulae` read; options are those of `rv.parse`."""
-    formulae = []
-    for text, place in lines:
-        try:
-            formulae.append(parse(text, discrete=split_names(discrete), **options))
-        except ParseError as error:
-            line = f"line {error.line}, " if "\n" in text else ""
-            raise RhovecError(f"{place}, {line}column {error.column}: {error.message}") from None
-    return formulae
+def parse_formulae(
+    lines: Iterable[Line],
+    discrete: str = "",
+    *,
+    schema: Schema | None = None,
+    dt: float | str | None = None,
+    rounding: str | None = None,
+    tolerance: float | None = None,
+) -> list[Formula]:
+    """Parse what `read_formulae` read; a schema says what --dt, --discrete and --tolerance do."""
+    names: Iterable[str] = split_names(discrete)
+    if schema is not None:
+        if dt is not None or names or tolerance is not None:
+            raise RhovecError("--dt, --discrete and --tolerance: the schema says these")
+        names = {name for c in schema.channels if c.discrete for name in c.variables}
+        dt, tolerance = schema.dt, schema.tolerance
+    return parse_lines(lines, dt=dt, rounding=rounding, discrete=names, tolerance=tolerance)
+
+
+def standardised(formulae: list[Formula], schema: Schema | None) -> list[Formula]:
+    """The formulae over x_0, x_1, ... that models and random traces are about."""
+    return formulae if schema is None else [schema.lower(phi) for phi in formulae]
+
+
+def require_variables(
+    lines: Iterable[Line], formulae: Iterable[Formula], names: Iterable[str]
+) -> None:
+    """Refuse a formula that uses a variable which the traces do not have, and say where it is."""
+    from ..signals.traces import listed
+
+    has = list(names)
+    known = set(has)
+    for line, phi in zip(lines, formulae, strict=True):
+        missing = [name for name in phi.variables if name not in known]
+        if missing:
+            raise RhovecError(
+                f"{line.place}: the formula uses {listed(missing)}, but the traces have "
+                f"{listed(has)}; --variables names those of an .npy file"
+            )
+
+
+def read_schema(path: Path | None) -> Schema | None:
+    """What --schema names; None without it."""
+    if path is None:
+        return None
+    try:
+        return Schema.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RhovecError(f"{path}: no UTF-8 text") from None
+    except RhovecError as error:
+        raise RhovecError(f"{path}: {error}") from None
 
 
 def split_names(text: str) -> list[str]:
+    """The names in `a, b`."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text and not names:
-        raise RhovecError(f"{text!r} holds no name; put commas between names")
+        raise RhovecError(f"{text!r} holds no name; separate names by commas")
     return names
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A stream whose content becomes the file at `path` only once all of it is written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-@contextmanager
-def replacing_text(path: Path) -> Iterator[IO[str]]:
-    """`replacing` for text in UTF-8."""
-    with replacing(path) as stream:
-        # A file name, and so the name of a trace, may hold bytes that are no text.
-        text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="", write_through=True)
-        yield text
-        text.detach()
+# -- traces and vectors ----------------------------------------------------------------------------
 
 
 def read_vectors(path: Path) -> np.ndarray:
-    """(n, D) of an .npy file: a row a vector; a single one may be given as (D,)."""
+    """(n, D): the rows of an .npy file; a single vector may be given as (D,)."""
     import numpy as np
 
     try:
@@ -210,35 +281,8 @@ def read_vectors(path: Path) -> np.ndarray:
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
-        raise RhovecError(f"{path}: no .npy file of numbers, a row a vector") from None
+        raise RhovecError(f"{path}: no .npy file of numbers, one vector per row") from None
     return np.atleast_2d(array)
-
-
-def save_array(path: Path, array: np.ndarray) -> None:
-    import numpy as np
-
-    data = io.BytesIO()  # writing to a file itself, numpy does not notice that the disk is full
-    np.save(data, array, allow_pickle=False)
-    with replacing(path) as stream:
-        stream.write(data.getbuffer())
-
-
-def require_output(path: Path | None, suffixes: Sequence[str], as_json: bool = False) -> str:
-    """The suffix of a file to write, which must be one of these; empty if there is no path.
-
-    What is wrong with its folder is said now, not after the work. as_json: whether --json was given.
-    """
-    if path is None:
-        return ""
-    if as_json:
-        raise RhovecError("--json writes to stdout; with --out the file's name says the format")
-    suffix = path.suffix.lower()
-    if suffix not in suffixes:
-        raise RhovecError(f"{path}: the name must end in {', '.join(suffixes)}")
-    if path.is_dir() or not path.parent.is_dir():
-        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise RhovecError(f"{path}: cannot be written: {why}")
-    return suffix
 
 
 def read_traces(
@@ -248,7 +292,7 @@ def read_traces(
     id_column: str | None,
     time_column: str | None,
 ) -> Traces | None:
-    """What --traces and the options that go with it name; None without --traces."""
+    """What --traces and the options that go with it ask for; None without --traces."""
     from ..signals import read_traces
 
     if not paths:
@@ -278,35 +322,20 @@ def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
 def choose_measure(
     formulae: list[Formula], traces: Traces | None, points: int | None
 ) -> BaseMeasure | Trajectories:
-    """The traces, or else random signals in the variables that the formulae use."""
+    """The traces, or else random ones in the variables that the formulae use."""
     from ..compare import default_measure
     from ..signals import Trajectories
 
     if traces is None:
         return default_measure(formulae, 100 if points is None else points)
     if points is not None:
-        raise RhovecError("--points goes with random signals; --traces have points of their own")
+        raise RhovecError("--points goes with random traces; --traces have points of their own")
     return Trajectories(traces.values, traces.variables)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "rhovec[plots]"'
-        ) from None
-    return Figure(figsize=(width, height), layout="constrained")
-
-
-def save_figure(figure: Figure, path: Path) -> None:
-    with replacing(path) as stream:
-        figure.savefig(stream, dpi=130, format="png", bbox_inches="tight")
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress]:
-    """A bar on stderr if that is a terminal; yields what takes the share that is done."""
+    """A bar on stderr if that is a terminal; yields a function that takes the share done."""
     from rich.console import Console
     from rich.progress import Progress as Bars
 

@@ -1,9 +1,8 @@
-"""A corpus on disk: parquet shards that depend on the parameters alone.
+"""A corpus on disk: parquet shards that depend only on the parameters.
 
-Shard k holds families k * shard ... of the recipe's sequence, whoever draws it: any number of
-workers, and any number of interruptions, give the same bytes. A shard appears under its name only
-when it is whole (written aside, synced, renamed); `_manifest.json` holds the parameters, and a
-folder with other parameters is refused.
+Shard k holds families k * shard ... of the recipe's sequence: any number of workers and of
+interruptions gives the same bytes. Shards are written atomically; `_manifest.json` holds the
+parameters, and a folder with other parameters is refused.
 
 Columns: family, kind, split, depth, nodes, tokens, horizon, formula, and changes (how often each
 rewrite was applied).
@@ -13,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -22,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import MissingDependencyError, RhovecError
+from ..files import filling, write_file
 from .families import CHANGES, KINDS, SPLITS, Recipe, draw_families
 from .text import texts
 
@@ -41,8 +40,8 @@ def build(
 ) -> list[Path]:
     """Write the first `families` families of a recipe into a folder; the shards' paths, in order.
 
-    Shards that are there are kept, so a build that was interrupted goes on. `progress` is told how
-    many shards are done, and of how many.
+    Existing shards are kept, so an interrupted build continues. `progress` is called with the number
+    of shards done and their total.
     """
     recipe = Recipe() if recipe is None else recipe
     if families < 1 or shard < 1 or workers < 1:
@@ -58,7 +57,8 @@ def build(
     def work(k: int) -> None:
         numbers = np.arange(starts[k], min(starts[k] + shard, families))
         if not paths[k].exists():
-            _replace(paths[k], lambda target: _write_shard(target, recipe, numbers))
+            with filling(paths[k]) as temporary:
+                _write_shard(str(temporary), recipe, numbers)
 
     with ThreadPoolExecutor(workers) as pool:
         tasks = [pool.submit(work, k) for k in range(len(starts))]
@@ -101,15 +101,14 @@ def import_parquet() -> tuple[Any, Any]:
 
 
 def _claim(folder: Path, parameters: dict[str, Any]) -> None:
-    """Make the folder this corpus', or see that it already is."""
+    """Claim an empty folder for this corpus, or check that it already belongs to it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         occupied = any(p.suffix != ".tmp" for p in folder.iterdir())
     except OSError as error:
         raise RhovecError(f"cannot use {folder} as a folder: {error.strerror}") from None
     if not occupied:
-        text = json.dumps(parameters, indent=2) + "\n"
-        _replace(folder / MANIFEST, lambda target: Path(target).write_text(text))
+        write_file(folder / MANIFEST, (json.dumps(parameters, indent=2) + "\n").encode())
         return
     if not (folder / MANIFEST).exists():
         raise RhovecError(f"{folder} is not empty and holds no corpus; choose another folder")
@@ -120,20 +119,6 @@ def _claim(folder: Path, parameters: dict[str, Any]) -> None:
                 f"{folder} holds a corpus with {name} {there.get(name)}, not {value}; "
                 "choose another folder, or the same parameters to complete it"
             )
-
-
-def _replace(path: Path, write: Callable[[str], object]) -> None:
-    """Have a file written aside and rename it when it is safely on disk."""
-    aside = path.with_name(f"_{path.name}.tmp")
-    write(str(aside))
-    for place, target in ((aside, path), (path.parent, None)):
-        handle = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if target is not None:
-            os.replace(place, target)
 
 
 def _write_shard(target: str, recipe: Recipe, numbers: np.ndarray) -> None:

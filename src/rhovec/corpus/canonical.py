@@ -1,15 +1,16 @@
-"""The simplest equivalent of many formulae at once: what a decoder learns to say.
+"""The simplest equivalent of each of many formulae: what a decoder learns to write.
 
-Robustness stays as it is, bit for bit, at time 0 of every trace of at most `points` points. Negations
-go down to the atoms and stop at until; windows that nest or touch are merged, and what lies beyond
-the trace is forgotten; operands of and/or are flattened, sorted and unique, without those that
-another one implies; the corpus' rewrites of until are undone, and common windows are taken out.
-and/or of many operands lean to the right, so that in prefix order each is said before the next.
+Robustness stays the same, bit for bit, at time 0 of every trace of at most `points` points; formula/
+simplify.py keeps it on every trace, which allows less. Negations move down to the atoms and stop at
+until. Windows that nest or touch are merged, and what lies beyond the trace is dropped. Operands of
+and/or are flattened, sorted and unique, without those that another one implies. The corpus' rewrites
+of until are undone, and common windows are factored out. and/or of many operands lean to the right,
+so that in prefix order each operand is written before the next.
 
-A pass goes down the program (negations, times) and up again, storing each distinct node once, with
-how it stands to all before it: whether one bounds the other from below, and which comes first. So
-nothing is recursive. A formula in which operands were merged goes through again, until nothing
-changes. The order is by structure first, numbers last, since numbers are what a vector tells worst.
+A pass goes down the program (negations, times) and up again. It stores each distinct node once, with
+its relation to all earlier nodes: whether one bounds the other from below, and which comes first. So
+nothing is recursive. A formula in which operands were merged is passed over again, until nothing
+changes. The order is by structure first and numbers last, since vectors encode numbers least exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from ..formula import operators as ops
 from ..formula.core import natural_key
 from ..formula.programs import Programs
 
-LARGEST = 256  # nodes of a formula
+MAX_NODES = 256
+# The operators that a canonical form may have, in the order in which operands are sorted.
 _KNOWN = (
     ops.GE,
     ops.GT,
@@ -35,32 +37,34 @@ _KNOWN = (
     ops.OR,
     ops.UNTIL,
 )
-_PASSES = 16
-_SKIP = -1  # in the place of an operator: hand on the operand
+_RANK = np.full(len(ops.TABLE), -1)
+_RANK[list(_KNOWN)] = np.arange(len(_KNOWN))
+_MAX_PASSES = 16
+_SKIP = -1  # instead of an operator: pass the operand on
 
-# The table of a formula's distinct nodes is `t` (room, 8) int64, a cache line a node, whose operands
-# are earlier ones; and/or of many are chains through _RIGHT. _VALUE is the threshold as a whole number
-# in the same order. The last row counts nodes, and says whether another pass is due. With it goes
-# `r` (room, room) uint8, how node i stands to node j.
+# The distinct nodes of a formula are a table `t` (room, 8) int64, one cache line per node; operands are
+# earlier nodes, and and/or of many operands are chains through _RIGHT. _VALUE is the threshold as a
+# whole number in the same order. The last row counts the nodes, and says whether another pass is
+# needed. `r` (room, room) uint8 holds the relation of node i to node j.
 _OP, _LO, _HI, _CHANNEL, _VALUE, _LEFT, _RIGHT, _SIZE = range(8)
 _COUNT, _AGAIN = range(2)  # of the last row
 _BELOW = 1  # the robustness of i is never above that of j
 _BEFORE = 2  # i comes first
 _FAR = 1 << 62  # an unbounded window ends there
-_ROOM = 8  # nodes stored for each of a formula: merging makes some that are not used
+_ROOM = 8  # nodes stored per node of a formula: merging makes some that are not used
 
 
 def canonical(programs: Programs, points: int = 100) -> Programs:
-    """The simplest forms of formulae of at most LARGEST nodes, without ->, <->, next, true, false."""
+    """The simplest forms of formulae with up to MAX_NODES nodes, without ->, <->, next, true, false."""
     unknown = ~np.isin(programs.code[:, 0], _KNOWN)
     if unknown.any():
         name = ops.NAMES[programs.code[int(unknown.argmax()), 0]]
         raise FormulaError(
-            f"a canonical form has no {name}; give the formula as in_fragment has it"
+            f"a canonical form has no {name}; write it out with other operators first"
         )
     largest = int(np.diff(programs.offsets).max(initial=0))
-    if largest > LARGEST:
-        raise FormulaError(f"a formula has {largest} nodes, more than {LARGEST}")
+    if largest > MAX_NODES:
+        raise FormulaError(f"a formula has {largest} nodes, more than {MAX_NODES}")
     # Operands are sorted by channel, whose numbers must then be in the order of names.
     names = [tuple((natural_key(n), c) for n, c in channel) for channel in programs.channels]
     order = sorted(range(len(names)), key=names.__getitem__)
@@ -91,7 +95,7 @@ def _canonical(code, values, offsets, largest, last):  # type: ignore[no-untyped
     for b in range(len(offsets) - 1):
         rows, numbers = code[offsets[b] : offsets[b + 1]], values[offsets[b] : offsets[b + 1]]
         first, n = new_offsets[b], 0
-        for _ in range(_PASSES):
+        for _ in range(_MAX_PASSES):
             root = _pass(t, r, rows, numbers, last, scratch)
             n = _write(t, root, new_code[first:], new_values[first:], scratch[0])
             rows, numbers = new_code[first : first + n], new_values[first : first + n]
@@ -123,7 +127,7 @@ def _pass(t, r, rows, values, last, scratch):  # type: ignore[no-untyped-def]
             op = ops.GE if ops.IS_ABOVE[op] != (flip[i] == 1) else ops.LE
         elif op == ops.NOT:
             op, flips = _SKIP, 1 - flip[i]
-        elif _is_timed(op):
+        elif ops.IS_TIMED[op]:
             if hi != ops.UNBOUNDED and now + hi >= last:
                 hi = ops.UNBOUNDED
             if now + lo >= last:
@@ -197,7 +201,7 @@ def _window(t, r, op, lo, hi, x, last):  # type: ignore[no-untyped-def]
             x = t[x, _LEFT]
             t[-1, _AGAIN] = 1  # the next pass sees what of the longer window lies beyond the trace
             continue
-        # G[a,b] (A U[c,inf] B) = G[a,a] (A U[c+b-a,inf] B), and likewise F of its negation.
+        # G[a,b] (A U[c,inf] B) = G[a,a] (A U[c+b-a,inf] B), and the same for F of its negation.
         negated = inner == ops.NOT and op == ops.EVENTUALLY
         if (
             step
@@ -269,7 +273,7 @@ def _group(t, r, op, members, count, last):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _merged(t, r, op, a, b, last):  # type: ignore[no-untyped-def]
-    """One node for the and/or of two operators, or -1. Some laws are tried in this order alone."""
+    """One node for the and/or of two nodes, or -1. Some laws are tried only in this order."""
     kind, lo, hi, x = t[a, _OP], t[a, _LO], t[a, _HI], t[a, _LEFT]
     kind_b, lo_b, hi_b, y = t[b, _OP], t[b, _LO], t[b, _HI], t[b, _LEFT]
     window = ops.ALWAYS if op == ops.AND else ops.EVENTUALLY
@@ -364,11 +368,6 @@ def _joined(t, r, op, members, count):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _is_timed(op):  # type: ignore[no-untyped-def]
-    return op == ops.ALWAYS or op == ops.EVENTUALLY or op == ops.UNTIL
-
-
-@njit(cache=True, nogil=True)
 def _is_step(t, x, last):  # type: ignore[no-untyped-def]
     """Whether x is a window of one point."""
     return t[x, _OP] == ops.ALWAYS and (t[x, _LO] == t[x, _HI] or t[x, _LO] == last)
@@ -424,7 +423,7 @@ def _store(t, r, op, lo, hi, channel, value, left, right):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _is_below(t, r, a, b):  # type: ignore[no-untyped-def]
-    """Whether the laws of each operator alone say that a is never above b; 0 or 1."""
+    """1 if a rule for one operator says that a is never above b, otherwise 0."""
     op, x, right = t[a, _OP], t[a, _LEFT], t[a, _RIGHT]
     op_b, y, right_b = t[b, _OP], t[b, _LEFT], t[b, _RIGHT]
     if ops.IS_ATOM[op] and ops.IS_ATOM[op_b]:
@@ -450,7 +449,7 @@ def _is_below(t, r, a, b):  # type: ignore[no-untyped-def]
         return 1
     if op == ops.NOT and op_b == ops.NOT:
         return r[y, x] & _BELOW
-    if not (_is_timed(op) and _is_timed(op_b)):
+    if not (ops.IS_TIMED[op] and ops.IS_TIMED[op_b]):
         return 0
     lo, hi, lo_b, hi_b = t[a, _LO], t[a, _HI], t[b, _LO], t[b, _HI]
     if hi == ops.UNBOUNDED:
@@ -481,7 +480,7 @@ def _is_before(t, r, a, b):  # type: ignore[no-untyped-def]
     if ops.IS_ATOM[op] and ops.IS_ATOM[op_b] and t[a, _CHANNEL] != t[b, _CHANNEL]:
         return t[a, _CHANNEL] < t[b, _CHANNEL]
     if op != op_b:
-        return op < op_b
+        return _RANK[op] < _RANK[op_b]
     if ops.IS_ATOM[op]:
         return t[a, _VALUE] < t[b, _VALUE]
     x, y = t[a, _LEFT], t[b, _LEFT]
@@ -496,7 +495,7 @@ def _is_before(t, r, a, b):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _write(t, root, code, values, todo):  # type: ignore[no-untyped-def]
-    """The postfix rows of a node, from the last to the first; how many."""
+    """Write the postfix rows of a node, from the last to the first; returns their number."""
     at, pending = t[root, _SIZE], 1
     todo[0] = root
     while pending > 0:

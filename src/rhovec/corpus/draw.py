@@ -1,7 +1,7 @@
 """Random numbers and seed formulae inside compiled code.
 
 The generator is splitmix64, one word of state, keyed by (seed, family, member): a family is a pure
-function of its number, whatever batch, worker or machine draws it. Seeds have the distribution of
+function of its number, whichever batch, worker or machine draws it. Seeds have the distribution of
 formula/sample.py, over the channels that their family uses.
 """
 
@@ -98,7 +98,7 @@ def draw_palette(state, n_channels):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def draw_band(state, palette, prefix, n):  # type: ignore[no-untyped-def]
-    """Three nodes at prefix[n:]: a channel is between two thresholds, or outside of them."""
+    """Write three nodes to prefix[n:]: a channel lies between two thresholds, or outside of them."""
     channel = palette[below(state, len(palette))]
     inside = uniform(state) < 0.75
     middle = 0.0 if uniform(state) < 0.5 else normal(state)
@@ -117,12 +117,11 @@ def draw_band(state, palette, prefix, n):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def draw_seed(state, palette, full, bands, max_nodes, max_tokens, prefix, out):  # type: ignore[no-untyped-def]
-    """Draw a seed into out; its length. Too large ones are drawn again.
+    """Draw a seed into out; returns its length. Seeds that are too large are drawn again.
 
-    full: the depth limit, drawn once, is reached, and in half of the seeds by every branch.
-    bands: the share of atoms that become two on one channel.
-
-    prefix is scratch of out's shape, for the nodes root first, right operands before left ones.
+    full: the seed reaches its depth limit, which is drawn once; half of the seeds in all branches.
+    bands: the share of atoms that become a band, two atoms on one channel.
+    prefix: scratch of out's shape, for the nodes root first, right operands before left ones.
     """
     todo = np.empty(max_nodes + 2, np.int64)  # depths of the nodes still to draw
     limit, leaf = 0, LEAF_PROBABILITY
@@ -150,7 +149,7 @@ def draw_seed(state, palette, full, bands, max_nodes, max_tokens, prefix, out): 
                 continue
             op = OPERATORS[below(state, len(OPERATORS))]
             row[OP], row[CHANNEL], row[THRESHOLD] = op, -1, 0
-            if op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
+            if ops.IS_TIMED[op]:
                 row[LO], row[HI] = draw_interval(state)
             for _ in range(2 if ops.ARITY[op] == 2 else 1):
                 todo[pending] = depth + 1

@@ -1,16 +1,16 @@
 """Families: a seed formula and its variants, drawn in bulk as ready `Programs`.
 
-A member is of one kind: the seed itself, an equivalent rewrite, a perturbation, or a hybrid (a
-rewrite, then a perturbation); 40 % of all variants also get duality, where it fits the limits.
-Family i of a recipe is always the same: batches, shards and workers may cut the sequence anywhere.
+Each member has one kind: the seed itself, an equivalent rewrite, a perturbation, or a hybrid (a
+rewrite, then a perturbation). 40 % of all variants are also dualised, if the result is within the
+limits. Family i of a recipe is always the same, however batches, shards and workers cut the sequence.
 
-Validation is exact and almost free: on a constant signal temporal operators are identities and
-until is a minimum, so one pass of a stack machine gives the robustness on all probes. A formula
-that is constant or not finite there is drawn again. (Held traces leave nothing undefined; minima
-and maxima of atoms are never constant, so this guards the generator and rejects nothing today.)
+Validation is exact and almost free: on a constant trace temporal operators are identities and until
+is a minimum, so one pass of a stack machine gives the robustness on all probes. A formula that is
+constant or not finite there is drawn again. (With held traces nothing is undefined, and minima and
+maxima of atoms are never constant: this guards the generator and rejects nothing today.)
 
-Splits go by a hash of the seed formula, so all variants of a seed, and of an equal seed drawn
-elsewhere or under another number, are in one split.
+The split depends on a hash of the seed formula, so all variants of a seed, and of an equal seed drawn
+under another number, are in the same split.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .trees import CHANNEL, COLUMNS, DEPTH, HI, LO, OP, THRESHOLD, TOKENS, UNIT,
 KINDS = ("seed", "equivalent", "perturbed", "hybrid")
 SEED, EQUIVALENT, PERTURBED, HYBRID = range(4)
 # The paper's text gives these shares; its appendix's "65 % altered" contradicts 43.4 + 45.7 %. The
-# 0.5 % that its shares lack are the seeds themselves.
+# missing 0.5 % are the seeds themselves.
 SHARES = (0.005, 0.104, 0.434, 0.457)
 SPLITS = ("train", "valid", "test")
 SPLIT_SHARES = (0.96, 0.02, 0.02)
 CHANGES = (*(form.name for form in FORMS), "duality")  # what is counted for each formula
 
 MAX_TOKENS = 512  # of the text, with its wrapping
-SEED_SHARE = 0.75  # of the limits that a seed may use, so that every variant has room
+SEED_SHARE = 0.75  # of the limits: what a seed may use, so that all variants have room
 MAX_CHANNELS = 1000
 _PROBES = 8
 
@@ -55,8 +55,8 @@ class Recipe:
     max_nodes: int = 64
     shares: tuple[float, ...] = SHARES  # of KINDS
     opposed: float = 0.0  # share of perturbations that are one operator's opposite instead
-    full_depth: bool = False  # seeds reach their depth limits, half of them in every branch
-    bands: float = 0.0  # share of a seed's atoms that become two on one channel, a band
+    full_depth: bool = False  # seeds reach their depth limits, half of them in all branches
+    bands: float = 0.0  # share of a seed's atoms that become a band, two atoms on one channel
 
     def __post_init__(self) -> None:
         limits = {
@@ -78,13 +78,13 @@ class Recipe:
                 raise RhovecError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
 
     def probes(self) -> np.ndarray:
-        """(probes, channels) float64: constant signals."""
+        """(probes, channels) float64: constant traces."""
         return np.random.default_rng(0).standard_normal((_PROBES, self.channels))
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Whole families, one after the other. Arrays have one entry a formula."""
+    """Whole families, one after the other. Arrays have one entry per formula."""
 
     programs: Programs  # channel i is x_i; thresholds have at most four decimals
     family: np.ndarray  # (B,) int64: the family's number
@@ -205,7 +205,7 @@ def _fits(rows, n, max_nodes):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def varies(rows, n, probes, stack):  # type: ignore[no-untyped-def]
-    """Whether the robustness on constant signals, probes (K, V), is finite and not constant.
+    """Whether the robustness on constant traces, probes (K, V), is finite and not constant.
 
     It is left in stack[0]; stack (n or more, K).
     """

@@ -1,10 +1,10 @@
-"""Changes of a whole formula: other numbers or one opposite operator (its meaning moves), and duality
-(it does not).
+"""Changes of a whole formula: other numbers or one opposite operator, which change its meaning, and
+duality, which does not.
 
-A perturbation is a vibration or a shift, half each, of every number of the formula: thresholds
-within 10 % or by [-6, 6], left bounds within 15 % or by [-15, 40] but not below 0. Widths are
-scaled by [0.6, 1.8] in both, and the right bound is the left one plus the width, at least 1;
-unbounded windows stay unbounded.
+A perturbation changes all numbers of the formula, by a vibration or by a shift with probability 1/2
+each: thresholds by up to 10 % or by [-6, 6], left bounds by up to 15 % or by [-15, 40] but not below
+0. In both cases widths are scaled by [0.6, 1.8], and the right bound is the left one plus the width,
+which is at least 1. Unbounded windows stay unbounded.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .trees import CHANNEL, HI, LO, OP, THRESHOLD, UNIT, append
 
 THRESHOLD_VIBRATION, THRESHOLD_SHIFT = 0.10, 6.0
 BOUND_VIBRATION, BOUND_SHIFT_DOWN, BOUND_SHIFT_UP = 0.15, 15, 40
-NARROWEST, WIDEST = 0.6, 1.8
+MIN_WIDENING, MAX_WIDENING = 0.6, 1.8
 DUALITY = 0.4
-MAX_BOUND = LAST_BOUND + BOUND_SHIFT_UP + int(WIDEST * LAST_BOUND)  # of any formula
+MAX_BOUND = LAST_BOUND + BOUND_SHIFT_UP + int(MAX_WIDENING * LAST_BOUND)  # of any formula
 
 
 @njit(cache=True, nogil=True)
 def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
-    """Write source[:n] to out with other numbers; the length stays."""
+    """Write source[:n] to out with other numbers; returns the length, which stays the same."""
     shift = uniform(state) < 0.5
     for i in range(n):
         row = source[i]
@@ -36,7 +36,7 @@ def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
             else:
                 factor = uniform(state, 1.0 - THRESHOLD_VIBRATION, 1.0 + THRESHOLD_VIBRATION)
                 threshold = rounded(threshold * factor)
-        elif op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
+        elif ops.IS_TIMED[op]:
             width = hi - lo
             if shift:
                 shifts = BOUND_SHIFT_DOWN + BOUND_SHIFT_UP + 1
@@ -44,16 +44,17 @@ def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
             else:
                 lo = rounded(lo * uniform(state, 1.0 - BOUND_VIBRATION, 1.0 + BOUND_VIBRATION))
             if hi != ops.UNBOUNDED:
-                hi = lo + max(1, rounded(width * uniform(state, NARROWEST, WIDEST)))
+                hi = lo + max(1, rounded(width * uniform(state, MIN_WIDENING, MAX_WIDENING)))
         append(out, i, op, lo, hi, row[CHANNEL], threshold)
     return n
 
 
 @njit(cache=True, nogil=True)
 def oppose(state, source, n, out):  # type: ignore[no-untyped-def]
-    """Write source[:n] to out with one operator or comparison as its opposite; the length stays.
+    """Write source[:n] to out with one operator or comparison replaced by its opposite.
 
-    always and eventually, and and or, >= and <= change places; until becomes and.
+    always and eventually, `and` and `or`, >= and <= change places; until becomes `and`. Returns the
+    length, which stays the same.
     """
     eligible = 0
     for i in range(n):
@@ -83,7 +84,7 @@ def oppose(state, source, n, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def dualise(source, n, out):  # type: ignore[no-untyped-def]
-    """Write source[:n] to out with G_I A as ¬F_I ¬A and F_I A as ¬G_I ¬A; the new length."""
+    """Write source[:n] to out with G_I A as ¬F_I ¬A and F_I A as ¬G_I ¬A; returns the length."""
     length = 0
     for i in range(n):
         row = source[i]

@@ -1,14 +1,14 @@
 """Rewrites that leave the robustness of a formula unchanged, bit for bit, on every held trace.
 
-`RULES` is the one table of them: the paper's rule and probability, and the exact forms behind it,
-each as the postfix template that compiled code follows. The paper's `until` nesting with an
+`RULES` is the table of all of them: the paper's rule and probability, and the exact forms that it
+stands for, each as a postfix template for compiled code. The paper's `until` nesting with an
 arbitrary operand changes the meaning; the forms here do not.
 
-A pass goes over the nodes, operands first. At each node one rule is drawn with the table's
-probabilities and one of its forms that apply there, all alike; where none applies, or the result
-would break a limit, the node falls through to the table's last row and stays as it is. So the
-table's numbers are the rates at which rules are tried, and formulae stay in the paper's sizes.
-The forcing loop repeats passes, each on the result of the one before, until the minimum depth.
+A pass visits the nodes, operands first. At each node a rule is drawn with the table's probabilities,
+then one of its forms that apply there, uniformly. If none applies, or the result would exceed a limit,
+the node stays as it is (the last row of the table). So the probabilities are the rates at which rules
+are tried, and formulae keep the paper's sizes. Passes are repeated, each on the result of the one
+before, until the minimum depth is reached.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ FORMS = tuple(form for rule in RULES for form in rule.forms)
 ) = range(len(FORMS))  # fmt: skip
 
 MIN_DEPTH = 5  # of a rewritten formula
-_PASSES = 32  # after which a rewrite that does not get deep enough is given up
+_MAX_PASSES = 32  # a rewrite that is not deep enough by then is given up
 
 # The numbers of windows: a, b the node's window and A, B its right operand's, m between a and b,
 # [p,q] and [r,s] a partition of [a,b], [c,d] a fresh window.
@@ -149,13 +149,14 @@ _ENDS = np.cumsum([len(rule.forms) for rule in RULES])  # of each rule's forms
 
 @njit(cache=True, nogil=True)
 def rewrite(state, a, n, b, old, palette, max_nodes, max_tokens, counts):  # type: ignore[no-untyped-def]
-    """Passes over the formula a[:n] until something changed and the depth is MIN_DEPTH or more.
+    """Pass over the formula a[:n] until something changed and the depth is MIN_DEPTH or more.
 
-    (the buffer with the result, the other one, its length; 0 if it could not be made). counts
-    (forms,) is increased by what was applied; b and old are scratch of a's shape.
+    Returns the buffer with the result, the other buffer, and the length of the result, which is 0 if
+    there is none. counts (forms,) is increased by what was applied; b and old are scratch of a's
+    shape.
     """
     applied = 0
-    for _ in range(_PASSES):
+    for _ in range(_MAX_PASSES):
         n, changes = _pass(state, a, n, b, old, palette, max_nodes, max_tokens, counts)
         a, b = b, a
         applied += changes
@@ -269,7 +270,7 @@ def applies(form, rows, root):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def apply(form, state, old, root, out, n, palette):  # type: ignore[no-untyped-def]
-    """Write the rewritten old[root] to out[n:], given that the form applies; the new length."""
+    """Write the rewritten old[root] to out[n:], given that the form applies; returns the length."""
     op, lo, hi = old[root, OP], old[root, LO], old[root, HI]
     parts = np.full(_PARTS, root)  # N, L, R, L1, L2, R1, R2
     if ops.ARITY[op] > 0:

@@ -1,7 +1,7 @@
-"""What a corpus on disk holds: counts and distributions, as numbers and as one figure.
+"""Statistics of a corpus on disk: counts and distributions, as numbers and as one figure.
 
-Shards are read one at a time, so memory does not grow with the corpus. Everything is counted over
-all formulae but thresholds, which are taken from the first formulae of each shard.
+Shards are read one at a time, so memory does not grow with the corpus. Everything is counted over all
+formulae, except thresholds, which are taken from the first formulae of each shard.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _THRESHOLD_BINS = np.linspace(-10, 10, 81)
 def corpus_stats(
     folder: str | Path, progress: Callable[[int, int], None] | None = None
 ) -> dict[str, Any]:
-    """Counts over the shards of a folder; progress is told how many shards are done, and of how many.
+    """Counts over the shards of a folder; progress is called with the shards done and their total.
 
     kinds, splits, operators, changes: name -> count; depth, nodes, tokens, horizon: (largest + 1,)
-    int64, the formulae with each value; thresholds: counts in 80 bins from -10 to 10.
+    int64, the number of formulae with each value; thresholds: counts in 80 bins from -10 to 10.
     """
     pa, parquet = import_parquet()
     import pyarrow.compute as pc

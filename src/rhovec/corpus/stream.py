@@ -3,7 +3,7 @@
     for batch in stream(Recipe(seed=1, channels=3), batch=2048):   # 256 families of 8
         K = teacher(batch.programs)
 
-The batches depend on the arguments alone, not on `workers`. To go on where a batch ended, start at
+The batches depend only on the arguments, not on `workers`. To continue after a batch, start at
 `batch.family[-1] + 1`.
 """
 
@@ -34,7 +34,7 @@ def stream(
 ) -> Iterator[Batch]:
     """Endless batches of `batch` formulae, the families of one split from number `start` on.
 
-    `workers` threads draw ahead, as compiled code lets the others run.
+    `workers` threads draw ahead; compiled code releases the interpreter's lock.
     """
     recipe = Recipe() if recipe is None else recipe
     if batch < 1 or batch % recipe.family_size:
@@ -65,10 +65,12 @@ def prepared(
     start: Sequence[int] | None = None,
     workers: int = 1,
 ) -> Generator[T, None, None]:
-    """What `prepare` makes of so many training families of each recipe, batch after batch, endless.
+    """An endless stream of what `prepare` makes of batches of training families.
 
-    prepare gets the families' numbers, an array a recipe, and runs in threads; results come in the
-    order of the batches, and None is passed over. start: where each recipe begins.
+    parts: recipes, each with its number of families per batch.
+    prepare: gets the numbers of the families, one array per recipe, and runs in threads. Results come
+        in the order of the batches; None is left out.
+    start: the first number of each recipe.
     """
     ahead: Queue[Future[T | None]] = Queue(workers + 2)
     stop = Event()

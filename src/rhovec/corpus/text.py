@@ -1,7 +1,8 @@
-"""The canonical text of many formulae at once, as UTF-8 bytes: what `str(phi)` gives.
+"""Canonical text and horizon of many formulae at once: what `str(phi)` and `phi.horizon` give.
 
-Bottom up each subtree learns its length; top down each node learns where it starts and writes its
-own pieces there. For corpus programs: channel i is x_i, thresholds have at most four decimals.
+A compiled twin of formula/printer.py, since a corpus holds millions of formulae; a test compares the
+two. Bottom up, each subtree gets its length; top down, each node gets its position and writes its own
+pieces there. For corpus programs: channel i is x_i, thresholds have at most four decimals.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _SPACE, _OPEN, _CLOSE, _COMMA, _MINUS, _POINT, _ZERO, _LEFT, _RIGHT, _X, _LINE =
 
 
 def texts(programs: Programs) -> tuple[np.ndarray, np.ndarray]:
-    """(all texts one after the other, (bytes,) uint8; where each begins, (B + 1,) int32)."""
+    """(all texts joined, (bytes,) uint8; where each begins, (B + 1,) int32)."""
     return _texts(programs.code, programs.thresholds, programs.offsets)  # type: ignore[no-any-return]
 
 
@@ -88,8 +89,7 @@ def _units(threshold):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _has_window(op, lo, hi):  # type: ignore[no-untyped-def]
-    timed = op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
-    return timed and (lo != 0 or hi != ops.UNBOUNDED)
+    return ops.IS_TIMED[op] and (lo != 0 or hi != ops.UNBOUNDED)
 
 
 @njit(cache=True, nogil=True)

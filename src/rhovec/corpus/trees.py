@@ -1,8 +1,8 @@
-"""Growing postfix programs inside compiled code: the rows that seeds and rewrites are made of.
+"""Postfix programs that grow inside compiled code: the rows of seeds and rewrites.
 
-A row is a node, its operands stand before it, and it carries the size, depth and tokens of its
-whole subtree, so that a subtree is copied, measured and undone without a walk. Thresholds are
-integers in units of 1/10,000: every number of the corpus has at most four decimals, exactly.
+A row is a node; its operands precede it. It holds the size, depth and tokens of its whole subtree, so
+that a subtree can be copied, measured and undone without a walk. Thresholds are integers in units of
+1/10,000: all numbers of the corpus have at most four decimals, exactly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import njit
 from ..formula import operators as ops
 
 OP, LO, HI, CHANNEL, THRESHOLD, SIZE, DEPTH, TOKENS = range(8)
-COLUMNS = 8  # int64: one cache line a row
+COLUMNS = 8  # int64: one cache line per row
 UNIT = 10_000
 UNSIGNED_UNIT = np.uint64(UNIT)
 WRAPPING = 4  # tokens of `/s`, a space, a space and `s` around a formula
@@ -21,7 +21,7 @@ WRAPPING = 4  # tokens of `/s`, a space, a space and `s` around a formula
 
 @njit(cache=True, nogil=True)
 def append(out, n, op, lo, hi, channel, threshold):  # type: ignore[no-untyped-def]
-    """Write a node at out[n], above the subtrees that end there; the new length."""
+    """Write a node at out[n], on top of the subtrees that end there; returns the new length."""
     size, depth, tokens = 1, 0, node_tokens(op, lo, hi, channel, threshold)
     if ops.ARITY[op] > 0:
         right = n - 1
@@ -40,7 +40,7 @@ def append(out, n, op, lo, hi, channel, threshold):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def copy(out, n, source, root):  # type: ignore[no-untyped-def]
-    """Copy the subtree of source[root] to out[n:]; the new length."""
+    """Copy the subtree of source[root] to out[n:]; returns the new length."""
     size = source[root, SIZE]
     target, origin = out[n : n + size], source[root - size + 1 : root + 1]
     for i in range(size):
@@ -60,8 +60,7 @@ def node_tokens(op, lo, hi, channel, threshold):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def interval_tokens(op, lo, hi):  # type: ignore[no-untyped-def]
-    timed = op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
-    if not timed or (lo == 0 and hi == ops.UNBOUNDED):
+    if not ops.IS_TIMED[op] or (lo == 0 and hi == ops.UNBOUNDED):
         return 0
     return 3 + digits(lo) + (1 if hi == ops.UNBOUNDED else digits(hi))
 

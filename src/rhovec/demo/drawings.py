@@ -1,8 +1,8 @@
 """The drawings of the demo as SVG elements: map, matrix, neural against exact, traces.
 
-They are written by hand, as the default installation has no library for plots. Texts take the page's
-colour and keep their size, so a drawing is made for the width it is shown at: the map and the matrix
-twice, wide and narrow. Positions are pixels, (0, 0) at the top left.
+They are written by hand, since the default installation has no plotting library. Texts take the page's
+colour and keep their size, so a drawing is made for the width at which it is shown: the map and the
+matrix twice, wide and narrow. Positions are in pixels, (0, 0) at the top left.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 
 def neighbour_map(vectors: np.ndarray, neighbours: float = 15, steps: int = 600) -> np.ndarray:
-    """Places (B, 2) in the unit square at which near vectors (B, D) are near: t-SNE.
+    """t-SNE: positions (B, 2) in the unit square that keep neighbours of vectors (B, D) together.
 
-    It starts at the two main directions of the vectors, so that nothing is random.
+    It starts from the two principal components of the vectors, so nothing is random.
     """
     count = len(vectors)
     apart = (2 - 2 * vectors @ vectors.T).astype(np.float64)
     np.fill_diagonal(apart, np.inf)
     apart -= apart.min(axis=1, keepdims=True)
     low, high = np.zeros((count, 1)), np.full((count, 1), 1e4)
-    for _ in range(50):  # how narrow a point's surroundings must be to hold so many neighbours
+    for _ in range(50):  # bisection for the bandwidth at which a point has `neighbours` of them
         sharpness = (low + high) / 2
         near = np.exp(-apart * sharpness) + 1e-12
         near /= near.sum(axis=1, keepdims=True)
@@ -90,7 +90,7 @@ def library_map(
     requirements: Sequence[Requirement], shares: np.ndarray, colours: dict[str, str],
     width: float, height: float, kind: str,
 ) -> str:  # fmt: skip
-    """A dot a requirement, at `shares` (B, 2) of the drawing; the short ones among them named."""
+    """One dot per requirement, at `shares` (B, 2) of the drawing; short ones are labelled."""
     margin, size = 14.0, 12.0
     places = margin + shares * (np.array([width, height]) - 2 * margin)
     dots = [
@@ -141,7 +141,7 @@ def _labels(
 
 
 def in_groups(requirements: Sequence[Requirement], similarity: np.ndarray) -> np.ndarray:
-    """The order (B,) of the matrix: by domain and system, the largest first, alike side by side."""
+    """The order (B,) of the matrix: by domain and system, largest first, similar ones adjacent."""
     domains, names = (
         _sizes(r.domain for r in requirements),
         _sizes(r.system.name for r in requirements),
@@ -150,7 +150,7 @@ def in_groups(requirements: Sequence[Requirement], similarity: np.ndarray) -> np
     for name in names:
         rows = np.array([i for i, r in enumerate(requirements) if r.system.name == name])
         weights = np.maximum(similarity[np.ix_(rows, rows)], 0).astype(np.float64)
-        # The slowest way for the weights to even out: neighbours in it are alike.
+        # The Fiedler vector: similar requirements have similar entries.
         _, ways = np.linalg.eigh(np.diag(weights.sum(axis=1)) - weights)
         way = ways[:, min(1, len(rows) - 1)]
         place[rows] = way * np.sign(way[np.abs(way).argmax()])
@@ -188,7 +188,7 @@ def matrix(requirements: Sequence[Requirement], values: np.ndarray, width: float
 
 
 def _picture(values: np.ndarray) -> str:
-    """Numbers (H, W) from 0 to 1 as a PNG in one colour, the more opaque the larger."""
+    """Numbers (H, W) from 0 to 1 as a PNG in one colour; larger is more opaque."""
     levels = np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
     red, green, blue = (int(BLUE[i : i + 2], 16) for i in (1, 3, 5))
     rows = b"".join(b"\0" + row.tobytes() for row in levels)
@@ -212,7 +212,7 @@ def _sizes(names: Iterable[str]) -> dict[str, int]:
 
 
 def domain_colours(requirements: Sequence[Requirement]) -> dict[str, str]:
-    """A colour a domain, the largest domain first."""
+    """One colour per domain, the largest domain first."""
     sizes = _sizes(r.domain for r in requirements)
     order = sorted(sizes, key=lambda name: (-sizes[name], name))
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(order)}
@@ -222,7 +222,7 @@ def domain_colours(requirements: Sequence[Requirement]) -> dict[str, str]:
 
 
 class Frame:
-    """Axes: a box of a drawing, and what it shows from `x` to `x` and from `y` to `y`."""
+    """Axes: a box in a drawing, and the ranges `x` and `y` that it shows."""
 
     def __init__(
         self, box: tuple[float, float, float, float], x: tuple[float, float], y: tuple[float, float]
@@ -264,7 +264,7 @@ class Frame:
 
 
 def ticks(low: float, high: float, count: int) -> list[float]:
-    """At most so many round numbers, evenly spaced, from low to high."""
+    """Up to `count` round numbers, evenly spaced, from low to high."""
     rough = (high - low) / count
     power = 10.0 ** np.floor(np.log10(rough))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
@@ -273,7 +273,7 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def agreement(exact: np.ndarray, neural: np.ndarray) -> str:
-    """Neural against exact similarity, a dot a pair."""
+    """Neural against exact similarity, one dot per pair."""
     width, height = 400.0, 380.0
     ends = min(-0.05, float(neural.min())), max(1.02, float(neural.max()))
     frame = Frame((44, 30, width - 12, height - 42), ends, ends)

@@ -1,4 +1,4 @@
-"""The tour as one HTML file: drawings, tables, and a little script that tells what a pointer is on."""
+"""The tour as one HTML file: drawings, tables, and a short script that names what is pointed at."""
 
 from __future__ import annotations
 
@@ -176,16 +176,16 @@ def _head(shown: Tour) -> Iterator[str]:
     yield f"<h1>{count} requirements, compared by what they mean</h1>"
     yield (
         '<p class="lead">Each is a formula of Signal Temporal Logic that was published for a real '
-        "system: a car, an aircraft, an insulin pump, a robot. The shipped model reads the formula "
-        f"alone and gives {dimension} numbers, a vector of length one. The inner product of two "
-        "vectors says how alike two requirements are: 1 means the same, and 0 unrelated or opposed."
+        "system: a car, an aircraft, an insulin pump, a robot. The shipped model reads only the "
+        f"formula and gives {dimension} numbers, a vector of length one. The inner product of two "
+        "vectors says how similar two requirements are: 1 means the same, 0 unrelated or opposed."
         "</p>"
     )
     facts = (
         (f"{count}", f"requirements of {systems} systems"),
         (f"{len(exact):,}", "pairs within a system"),
         (f"{np.abs(exact - neural).mean():.3f}", "mean error of the model on these pairs"),
-        (f"{SIGNALS:,}", "random signals behind every exact value"),
+        (f"{SIGNALS:,}", "random traces behind every exact value"),
     )
     cards = "".join(f"<div><b>{number}</b><span>{what}</span></div>" for number, what in facts)
     yield f'<div class="facts">{cards}</div>'
@@ -196,10 +196,10 @@ def _map(shown: Tour) -> Iterator[str]:
     shares = drawings.neighbour_map(shown.vectors)
     yield '<section id="map"><h2>A map of the library</h2>'
     yield (
-        "<p>A dot is a requirement, and near dots have near vectors. Within a system this is "
-        "meaning. Between systems it is form alone: each system's channels are scaled by their "
-        "normal range, so “stays a little below the top of its range” is one place on "
-        "the map, whether it is said of a speed or of a temperature.</p>"
+        "<p>Each dot is a requirement, and close dots have close vectors. Within a system this is "
+        "about meaning. Between systems it is only about form: the channels of a system are scaled "
+        "by their normal ranges, so “stays a little below the top of its range” is one "
+        "place on the map, whether of a speed or of a temperature.</p>"
     )
     yield '<p class="legend">'
     for name, colour in colours.items():
@@ -219,19 +219,19 @@ def _map(shown: Tour) -> Iterator[str]:
 def _pairs(shown: Tour) -> Iterator[str]:
     yield "<section><h2>Written differently, nearly the same meaning</h2>"
     yield (
-        "<p>Requirements of one system that share little text, from different publications where "
-        "there are such. The exact similarity comes with its standard error.</p>"
+        "<p>Requirements of the same system that share little text, from different publications "
+        "where possible. The exact similarity has a standard error.</p>"
     )
     yield _pair_table("two requirements", shown.same)
     yield (
         "<p>And rewritten by the laws of the logic: the exact similarity is 1, and the model, which "
-        "knows no law, should say so.</p>"
+        "was told no law, should find the same.</p>"
     )
     yield _pair_table("a requirement and its rewriting", shown.rewritten)
-    yield "</section><section><h2>Written almost alike, another meaning</h2>"
+    yield "</section><section><h2>Written almost the same, another meaning</h2>"
     yield (
         "<p>Requirements about the same variables that differ in a few characters, and hold on "
-        "different signals.</p>"
+        "different traces.</p>"
     )
     yield _pair_table("two requirements", shown.other)
     yield "</section>"
@@ -242,12 +242,12 @@ def _neural(shown: Tour) -> Iterator[str]:
     error = np.abs(exact - neural)
     yield '<section><h2>Neural against exact</h2><div class="beside">'
     drawn = drawings.agreement(exact, neural)
-    yield captioned(drawn, "All pairs of two requirements of a system. On the line the two agree.")
+    yield captioned(drawn, "All pairs of requirements within a system. On the line the two agree.")
     yield (
         f"<div><p>Over all {len(error):,} pairs within a system the model is "
         f"{error.mean():.3f} away from the exact similarity on average, half of them less than "
         f"{np.median(error):.3f}, and 95 of 100 less than {np.quantile(error, 0.95):.3f}. The model "
-        "was trained on random formulae alone.</p>"
+        "was trained only on random formulae.</p>"
     )
     if shown.outside:
         yield f"<p>{escape(shown.outside[0].upper() + shown.outside[1:])}.</p>"
@@ -260,8 +260,8 @@ def _decoded(shown: Tour) -> Iterator[str]:
     if shown.decoded:
         yield "<section><h2>From the vector back to a formula</h2>"
         yield (
-            "<p>The decoder sees the vector alone, proposes formulae, and keeps the one whose own "
-            "vector is nearest. It answers in the system's names and units, times in seconds.</p>"
+            "<p>The decoder sees only the vector, proposes formulae, and keeps the one whose own "
+            "vector is closest. It answers in the system's names and units, times in seconds.</p>"
         )
         yield _pair_table("a requirement and its decoding", shown.decoded)
         yield "</section>"
@@ -282,11 +282,11 @@ def _search(shown: Tour) -> Iterator[str]:
 
 def _matrix(shown: Tour, order: np.ndarray, values: np.ndarray) -> Iterator[str]:
     ordered = [shown.requirements[i] for i in order]
-    yield '<section id="matrix"><h2>Everyone with everyone</h2>'
+    yield '<section id="matrix"><h2>All pairs</h2>'
     yield (
         "<p>Above the diagonal the exact similarity, below it the model's: the two halves should "
         "mirror each other. Thick frames are domains, thin ones systems. Within a system the numbers "
-        "are about meaning, between systems about form alone.</p>"
+        "are about meaning, between systems only about form.</p>"
     )
     yield (
         '<p class="soft">0 <i class="scale" style="background: '
@@ -303,10 +303,10 @@ def _matrix(shown: Tour, order: np.ndarray, values: np.ndarray) -> Iterator[str]
 def _traces(shown: Tour) -> Iterator[str]:
     yield "<section><h2>Requirements on traces</h2>"
     yield (
-        "<p>What a requirement means is decided on signals. The robustness says how far a trace is "
-        "from breaking the requirement, or from meeting it, in the requirement's own unit: above 0 "
-        "it holds. Four small systems with textbook models; the lower half of a drawing is the "
-        "robustness from each time on, and the dot at time 0 is the number in the table.</p>"
+        "<p>What a requirement means is decided on traces. The robustness is the margin by which a "
+        "trace satisfies it, in the requirement's own unit; below 0 it is violated. Four small "
+        "systems with textbook models; the lower half of each drawing is the robustness from each "
+        "time on, and the dot at time 0 is the number in the table.</p>"
     )
     yield '<div class="figures">'
     for system in shown.systems:
@@ -337,13 +337,13 @@ def _reading(shown: Tour) -> Iterator[str]:
     yield "<section><h2>What the numbers mean</h2>"
     yield (
         "<p>The exact similarity of two formulae is exp(−(1 − c) / 0.2), where c is the cosine of "
-        f"their robustness over {SIGNALS:,} random signals. A similarity near 1 also arises where "
-        "both hold, or fail, by a wide margin on almost all signals; one near 0 does not tell "
-        "opposed from unrelated. Whether one requirement implies another is for "
-        "<code>rhovec compare</code> to say.</p>"
-        "<p>Requirements come in their own names and units. The schema of a system gives every "
-        "channel's normal range, which becomes −2 to 2, and the sampling step, which becomes the "
-        "unit of time. Channels are independent on the random signals; pairs of requirements whose "
+        f"their robustness over {SIGNALS:,} random traces. A similarity near 1 also arises where "
+        "both hold, or fail, by a wide margin on almost all traces; one near 0 does not tell "
+        "opposed from unrelated. Whether one requirement implies another is answered by "
+        "<code>rhovec compare</code>.</p>"
+        "<p>Requirements use their own names and units. The schema of a system gives the normal "
+        "range of each channel, which becomes −2 to 2, and the sampling step, which becomes the "
+        "unit of time. Channels are independent on the random traces; pairs of requirements whose "
         "channels share a variable are therefore not shown above.</p>"
     )
     yield f"<details><summary>All {len(shown.requirements)} requirements</summary>"

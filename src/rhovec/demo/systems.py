@@ -14,12 +14,12 @@ class System(NamedTuple):
     """A system, its requirements in names, units and seconds, and named traces of it."""
 
     title: str
-    dt: float  # seconds a step
-    clock: tuple[str, float]  # the unit of time that is drawn, and its seconds
+    dt: float  # seconds per step
+    clock: tuple[str, float]  # the unit of time in drawings, and its seconds
     discrete: tuple[str, ...]
-    unit: str  # of what is drawn; empty for a number
+    unit: str  # of the variable in the drawing; empty if it has none
     requirements: dict[str, str]
-    shown: tuple[str, str, tuple[float, ...]]  # a requirement, a variable of it, its limits
+    shown: tuple[str, str, tuple[float, ...]]  # the requirement to draw, its variable, its limits
     traces: dict[str, dict[str, np.ndarray]]  # trace -> variable -> (points,)
 
     @property
@@ -28,17 +28,17 @@ class System(NamedTuple):
 
     @property
     def signals(self) -> dict[str, np.ndarray]:
-        """Variable -> (traces, points); in float32, for which the kernel has compiled the engine."""
+        """Variable -> (traces, points) float32, for which the engine is compiled already."""
         names, traces = next(iter(self.traces.values())), self.traces.values()
         return {name: np.array([trace[name] for trace in traces], np.float32) for name in names}
 
     def check(self) -> tuple[np.ndarray, np.ndarray]:
-        """Robustness, and whether they hold, of (requirements, traces)."""
+        """Robustness and satisfaction, each (requirements, traces)."""
         return robustness(self.formulae, self.signals), satisfaction(self.formulae, self.signals)
 
 
 def systems() -> list[System]:
-    """The first trace of each keeps all requirements, every other one breaks some."""
+    """Four systems; the first trace of each satisfies all requirements, the others violate some."""
     return [
         System(
             "Automatic transmission, every 0.1 s", 0.1, ("s", 1), ("gear",), "rpm",

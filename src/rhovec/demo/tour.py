@@ -1,9 +1,9 @@
-"""The facts of the demo: a model's similarities of published requirements beside the exact kernel's.
+"""The facts of the demo: similarities of published requirements, by the model and by the kernel.
 
-A requirement is lowered by the schema of its system: a channel's normal range becomes -2 to 2, and
-time becomes steps. So numbers are comparable within a system, and pairs are of one system. Two
-channels that share a variable would move independently of each other on the kernel's random signals,
-so pairs that need both are left out.
+Each requirement is lowered by the schema of its system: a channel's normal range becomes -2 to 2, and
+time becomes steps. Numbers are comparable only within a system, so both requirements of a pair belong
+to the same system. Channels that share a variable would move independently on the kernel's random
+traces, so pairs that need both are left out.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ..search import Index
 from .systems import System, systems
 
 SIGNALS, SIGNALS_SEED = 10_000, 1  # of the exact kernel
-SAME, OTHER = 0.95, 0.1  # exact similarities: at least, for the same meaning; at most, for another
-SHORT = 125  # characters of a requirement that is shown in a pair
-REWRITTEN = (  # requirements, and the same written in another way
+MIN_SAME, MAX_OTHER = 0.95, 0.1  # exact similarity of the same meaning, and of another
+MAX_TEXT = 125  # characters of a requirement in a pair
+REWRITTEN = (  # requirements, each with another way to write it
     ("at-arch-1", "not eventually[0,8] eventually[0,12] speed >= 120"),
     ("at-arch-6a", "eventually[0,30] rpm >= 3000 or not eventually[0,4] speed >= 35"),
     ("quad-ainncs", "eventually[5,5] abs(height - 1) <= 0.06"),
@@ -38,7 +38,7 @@ HITS = 5
 
 
 class Written(NamedTuple):
-    """A requirement as text in names, units and seconds, what it says, and where it comes from."""
+    """A requirement: its text in names, units and seconds, its title, and its source."""
 
     text: str
     title: str
@@ -46,7 +46,7 @@ class Written(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two requirements of one system, and how alike they are in meaning."""
+    """Two requirements of the same system, and the similarity of their meaning."""
 
     first: Written
     second: Written
@@ -56,30 +56,30 @@ class Pair(NamedTuple):
 
 
 class Tour(NamedTuple):
-    """What there is to show."""
+    """Everything that the demo shows."""
 
     requirements: list[Requirement]  # those that the model can read
     vectors: np.ndarray  # (requirements, dimension)
     exact: np.ndarray  # (requirements, requirements), by the kernel
     neural: np.ndarray  # the same by the model
-    outside: str  # what of the requirements goes beyond the model's training, in one line
+    outside: str  # which requirements exceed what the model was trained on, in one line
     rewritten: list[Pair]  # exactly equivalent
     same: list[Pair]  # written differently, nearly the same meaning
-    other: list[Pair]  # written almost alike, another meaning
-    wrong: list[Pair]  # on which the model errs most
+    other: list[Pair]  # written almost the same, another meaning
+    wrong: list[Pair]  # where the model errs most
     decoded: list[Pair]  # second: from the vector of the first; none if the model has no decoder
     hits: list[Pair]  # QUERY, and the requirements that the search found for it
     systems: list[System]
 
     @property
     def within(self) -> tuple[np.ndarray, np.ndarray]:
-        """Exact and neural similarity (pairs,) of all pairs of two requirements of a system."""
+        """Exact and neural similarity, (pairs,) each, of all pairs within a system."""
         chosen = _within(self.requirements)
         return self.exact[chosen], self.neural[chosen]
 
 
 def tour(model: Model, progress: Progress = lambda share: None) -> Tour:
-    """Everything that the demo shows, by a model."""
+    """Compute everything that the demo shows, for a model."""
     known = {f"x_{channel}" for channel in range(model.encoder.channels)}
     read = [r for r in requirements() if known.issuperset(r.lowered.variables)]
     lowered = [r.lowered for r in read]
@@ -95,14 +95,14 @@ def tour(model: Model, progress: Progress = lambda share: None) -> Tour:
 
     pairs = list(_pairs(read))
     same = sorted(
-        (p for p in pairs if exact[p[1:]] >= SAME),
+        (p for p in pairs if exact[p[1:]] >= MIN_SAME),
         key=lambda p: (read[p[1]].source == read[p[2]].source, p[0]),
     )
     other = sorted(
         (
             p
             for p in pairs
-            if exact[p[1:]] <= OTHER
+            if exact[p[1:]] <= MAX_OTHER
             and read[p[1]].formula.variables == read[p[2]].formula.variables
         ),
         reverse=True,
@@ -139,17 +139,17 @@ def written(requirement: Requirement) -> Written:
 
 
 def _within(read: list[Requirement]) -> np.ndarray:
-    """(B, B): which pairs, each once, are of two requirements of one system."""
+    """(B, B) bool: pairs of two requirements of the same system, each pair once."""
     names = np.array([r.system.name for r in read])
     return np.triu(names[:, None] == names, 1)
 
 
 def _pairs(read: list[Requirement]) -> Iterator[tuple[float, int, int]]:
-    """(share of the text that both have, i, j) of two short requirements of one system."""
+    """(share of text in common, i, j) for pairs of short requirements of the same system."""
     texts = [one_line(r.text) for r in read]
     for j, second in enumerate(read):
         for i, first in enumerate(read[:j]):
-            if first.system is second.system and max(len(texts[i]), len(texts[j])) <= SHORT:
+            if first.system is second.system and max(len(texts[i]), len(texts[j])) <= MAX_TEXT:
                 channels = {*first.formula.channels, *second.formula.channels}
                 uses = Counter(name for channel in channels for name, _ in channel)
                 if max(uses.values()) == 1:
@@ -160,7 +160,7 @@ def _pairs(read: list[Requirement]) -> Iterator[tuple[float, int, int]]:
 def _first(
     pairs: Iterable[tuple[float, int, int]], read: list[Requirement], count: int
 ) -> list[tuple[int, int]]:
-    """The first pairs that repeat no requirement and no system more than once."""
+    """The first pairs in which no requirement occurs twice and no system more than twice."""
     chosen: list[tuple[int, int]] = []
     used: Counter[str] = Counter()
     for _, i, j in pairs:
@@ -192,7 +192,7 @@ def _decoded(model: Model, kernel: SampledKernel, chosen: list[Requirement]) -> 
         vector = model.embed([phi], warn=False)
         (found,) = model.inverter.decode(vector, channels=len(schema.channels))
         (best,) = check(kernel, phi, found[:1])
-        answer = Written(schema.to_text(best.formula), "decoded from its vector alone", "")
+        answer = Written(schema.to_text(best.formula), "decoded from its vector", "")
         out.append(
             Pair(written(requirement), answer, best.kernel, best.standard_error, best.similarity)
         )

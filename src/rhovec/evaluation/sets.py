@@ -13,10 +13,8 @@ The headline set is shipped, so that it stays the same when the corpus changes. 
 
 from __future__ import annotations
 
-import csv
 import gzip
 import hashlib
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,9 +35,10 @@ from ..corpus.families import (
 from ..corpus.perturb import DUALITY, dualise
 from ..corpus.rules import rewrite
 from ..corpus.trees import COLUMNS, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
-from ..errors import ParseError, RhovecError
+from ..errors import RhovecError
 from ..formula import Formula, parse, simplify
 from ..formula import operators as ops
+from ..formula.lines import parse_lines, read_file
 from ..formula.sample import MAX_DEPTH
 
 Pair = tuple[Formula, Formula]
@@ -171,24 +170,8 @@ def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
 def formulae_of(path: str | Path) -> tuple[list[Formula], str]:
     """Formulae and SHA-256 of a file: column `formula` of a .csv, else one per line, # for comments."""
     path = Path(path)
-    try:
-        data = path.read_bytes()
-        text = data.decode("utf-8-sig")
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise RhovecError(f"{path}: no UTF-8 text") from None
-    formulae = []
-    for number, line in _csv_lines(text, path) if path.suffix.lower() == ".csv" else _lines(text):
-        try:
-            formulae.append(parse(line))
-        except ParseError as error:
-            raise RhovecError(
-                f"{path}, line {number}, column {error.column}: {error.message}"
-            ) from None
-    if not formulae:
-        raise RhovecError(f"{path}: there is no formula in it")
-    return formulae, hashlib.sha256(data).hexdigest()
+    formulae = parse_lines(read_file(path))
+    return formulae, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _singles(name: str, sha256: str, formulae: list[Formula], seed: int) -> FormulaSet:
@@ -289,18 +272,3 @@ def _family_pairs(numbers: np.ndarray, channels: int, seed: int) -> Iterator[Pai
 
 def _unsimplified(pairs: Sequence[Pair]) -> np.ndarray:
     return np.array([simplify(a) != simplify(b) for a, b in pairs], bool)
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield number, line
-
-
-def _csv_lines(text: str, path: Path) -> Iterator[tuple[int, str]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    if "formula" not in (reader.fieldnames or ()):
-        raise RhovecError(f"{path}: there is no column `formula`; name it in the first line")
-    for row in reader:
-        if row["formula"]:
-            yield reader.line_num, row["formula"]

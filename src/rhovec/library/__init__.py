@@ -1,10 +1,10 @@
-"""Published requirements of real systems, each with its source, and a schema for every system.
+"""Published requirements of real systems, each with its source, and one schema per system.
 
-The data is requirements.toml. A channel there has a normal range, which is read as mean plus and
-minus two standard deviations. `lowered` is a requirement over x_0, x_1, ... in standardised units,
-which models and kernels on the base measure read. Channels are independent there, even if they share
-a variable as `y2 - y1` and `y3 - y2` do, and x_0 of one system is not x_0 of another: lowered
-formulae of different systems compare in form alone.
+The data is in requirements.toml. The normal range of a channel there is read as its mean plus or minus
+two standard deviations. `lowered` is a requirement over x_0, x_1, ... in standardised units, for
+models and for kernels on the base measure. Channels are independent there, even if they share a
+variable as `y2 - y1` and `y3 - y2` do, and x_0 of one system is not x_0 of another: between systems,
+only the form of lowered formulae is compared.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FRACTION = re.compile(r"\[[^\]]*\d\.\d")  # a time bound that is no whole numbe
 
 @dataclass(frozen=True)
 class Source:
-    """Where requirements were published, and the public text that their numbers were checked with."""
+    """Where requirements were published, and the public text that their numbers were checked against."""
 
     work: str
     authors: str
@@ -40,7 +40,7 @@ class Source:
 
 @dataclass(frozen=True)
 class System:
-    """What requirements speak about; vectors are comparable within a system, whose schema is one."""
+    """What requirements are about. Vectors are comparable only within a system: it has one schema."""
 
     name: str
     title: str
@@ -69,14 +69,14 @@ class Requirement:
 
     @cached_property
     def lowered(self) -> Formula:
-        """Over x_0, x_1, ...; the module says what shared variables mean, so no warning repeats it."""
+        """The formula over x_0, x_1, ...; without the warning of shared variables (see the module)."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SharedVariableWarning)
             return self.system.schema.lower(self.formula)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """Domain, system, and what the formula is made of."""
+        """Domain, system, and features of the formula."""
         operators = set(self.formula.code[:, 0].tolist())
         made_of = {
             "abs": "abs(" in self.text,
@@ -111,7 +111,7 @@ def requirements() -> tuple[Requirement, ...]:
 
 
 def schemas() -> dict[str, Schema]:
-    """The schema of every system, by its name."""
+    """The schemas of all systems, by name."""
     return {name: system.schema for name, system in _systems().items()}
 
 

@@ -1,8 +1,8 @@
-"""Probability measures over signals: mu0 (`BaseMeasure`) and the user's own (`Trajectories`).
+"""Probability measures over traces: mu0 (`BaseMeasure`) and the user's own (`Trajectories`).
 
-Signals come in blocks of 1024, each variable of each block from its own seed (seed, block,
-variable). So n signals are the first n of any larger number, x_0 does not change when variables are
-added, and any number of signals can be streamed in constant memory.
+Random traces are drawn in blocks of 1024, and each variable of each block has its own seed (seed,
+block, variable). So a sample of n traces is the beginning of any larger sample, x_0 does not change
+when variables are added, and any number of traces can be streamed in constant memory.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import SignalError
-from .traces import PathLike, read_traces
+from .traces import PathLike, as_names, listed, read_traces
 
 if TYPE_CHECKING:
     import torch
 
-BLOCK = 1024  # signals; changing it changes what every seed draws
+BLOCK = 1024  # traces; changing it changes what every seed draws
 DEFAULT_SIGNALS = 1000
 AHEAD = min(8, os.cpu_count() or 1)  # blocks drawn at once
-_TINY = float(np.finfo(np.float32).tiny)  # keeps a lone spacing of 0 from being divided by itself
+_TINY = float(np.finfo(np.float32).tiny)  # keeps a single spacing of 0 from being divided by itself
 
 
 class Measure(Protocol):
-    """What a kernel needs to know about signals."""
+    """What a kernel needs: named variables, a number of points, and traces in blocks."""
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -40,19 +40,19 @@ class Measure(Protocol):
     def points(self) -> int: ...
 
     def count(self, n: int | None = None) -> int:
-        """How many signals `blocks(n)` gives; None asks for the measure's usual number."""
+        """Number of traces that `blocks(n)` yields; None stands for the measure's default."""
 
     def blocks(self, n: int | None = None, seed: int = 0) -> Iterator[np.ndarray]:
-        """The signals in arrays (at most 1024, V, P); the same ones for the same seed."""
+        """The traces as arrays (at most 1024, V, P); the same traces for the same seed."""
 
 
 @dataclass(frozen=True)
 class BaseMeasure:
-    """mu0: every variable is an independent random path with a random total variation.
+    """mu0: each variable is an independent random path with a random total variation.
 
     x(0) ~ N(mu0, sigma0^2). The total variation T ~ N(mu1, sigma1^2)^2 is split over the P - 1
     steps like the spacings of uniform points on [0, 1]. The first step goes up with probability q0,
-    and each later one turns round with probability q. Variables are x_0, x_1, ...
+    and each later step reverses the direction with probability q. Variables are x_0, x_1, ...
     """
 
     n_variables: int = 3
@@ -65,8 +65,11 @@ class BaseMeasure:
     q0: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.n_variables < 1 or self.points < 1:
+        if min(_whole("n_variables", self.n_variables), _whole("points", self.points)) < 1:
             raise SignalError("a base measure needs at least one variable and one point")
+        for name in ("mu0", "sigma0", "mu1", "sigma1", "q", "q0"):
+            if not isinstance(getattr(self, name), float | int | np.number):
+                raise SignalError(f"{name} must be a number, not {getattr(self, name)!r}")
         if not (0 <= self.q <= 1 and 0 <= self.q0 <= 1):
             raise SignalError(f"q and q0 are probabilities, not {self.q} and {self.q0}")
         if not all(map(math.isfinite, (self.mu0, self.sigma0, self.mu1, self.sigma1))):
@@ -82,16 +85,14 @@ class BaseMeasure:
         return DEFAULT_SIGNALS if n is None else _positive(n)
 
     def sample(self, n: int | None = None, seed: int = 0) -> np.ndarray:
-        """n signals, (n, V, P) float32: the first n of any larger sample with the same seed."""
+        """n traces, (n, V, P) float32: the first n of any larger sample with the same seed."""
         out = np.empty((self.count(n), self.n_variables, self.points), np.float32)
         for i, block in enumerate(self.blocks(n, seed)):
             out[i * BLOCK : (i + 1) * BLOCK] = block
         return out
 
     def blocks(self, n: int | None = None, seed: int = 0) -> Iterator[np.ndarray]:
-        if seed < 0:
-            raise SignalError(f"seed must not be negative, not {seed}")
-        n = self.count(n)
+        seed, n = _seed(seed), self.count(n)
 
         def block(i: int) -> np.ndarray:
             out = np.empty((BLOCK, self.n_variables, self.points), np.float32)
@@ -131,7 +132,7 @@ class BaseMeasure:
     def sample_torch(
         self, n: int, generator: torch.Generator | None = None, device: Any = "cpu"
     ) -> torch.Tensor:
-        """n signals of the same law, (n, V, P) float32, drawn on the device by torch."""
+        """n traces of the same distribution, (n, V, P) float32, drawn on the device by torch."""
         import torch
 
         shape = (self.count(n), self.n_variables, self.points - 1)
@@ -149,65 +150,101 @@ class BaseMeasure:
 
 
 class Trajectories:
-    """The user's own trajectories as a measure: each is as likely as any other.
+    """The user's own traces as a measure: each is as likely as any other.
 
-    signals: (N, V, P), or a list of (V, P_i), which are held at their last sample to one length.
-    variables: the names of axis V; x_0, x_1, ... by default.
+    signals: (N, V, P), or a list of (V, P_i); shorter traces are extended to the longest one by
+        holding their last sample.
+    variables: the names of axis V (default: x_0, x_1, ...).
     """
 
     def __init__(
         self, signals: np.ndarray | Sequence[np.ndarray], variables: Sequence[str] | None = None
     ):
-        values = _held_to_one_length(signals) if isinstance(signals, list | tuple) else signals
-        self.values: np.ndarray = np.asarray(values)
-        if self.values.ndim != 3 or 0 in self.values.shape:
+        if isinstance(signals, list | tuple):
+            values = _held_to_one_length(signals)
+        else:
+            values = _real(signals, "trajectories")
+        self.values: np.ndarray = values
+        if values.ndim != 3 or 0 in values.shape:
             raise SignalError(
                 "trajectories must be an array (trajectories, variables, points) without a 0, "
-                f"not of shape {self.values.shape}"
+                f"not of shape {values.shape}"
             )
-        names = variables or [f"x_{i}" for i in range(self.values.shape[1])]
-        self.variables: tuple[str, ...] = tuple(names)
-        if len(set(names)) < len(names) or len(names) != self.values.shape[1]:
+        names = tuple(f"x_{i}" for i in range(values.shape[1]))
+        self.variables: tuple[str, ...] = names if variables is None else as_names(variables)
+        if len(self.variables) != len(names):
             raise SignalError(
-                f"variables must be {self.values.shape[1]} different names, not {', '.join(names)}"
+                f"variables must be {len(names)} different names, not {listed(self.variables)}"
             )
 
     @classmethod
     def read(cls, paths: PathLike | Sequence[PathLike], **options: Any) -> Trajectories:
-        """From files; the options are those of `read_traces`."""
+        """Read the traces of files; the options are those of `read_traces`."""
         traces = read_traces(paths, **options)
         return cls(traces.values, traces.variables)
 
     def __repr__(self) -> str:
         n, _, points = self.values.shape
-        return f"Trajectories({n} of {points} points; {', '.join(self.variables)})"
+        return f"Trajectories({n} of {points} points; {listed(self.variables)})"
 
     @property
     def points(self) -> int:
         return int(self.values.shape[2])
 
     def count(self, n: int | None = None) -> int:
-        if n is not None and _positive(n) > len(self.values):
+        if n is None:
+            return len(self.values)
+        if _positive(n) > len(self.values):
             raise SignalError(f"{n} trajectories were asked for, but there are {len(self.values)}")
-        return len(self.values) if n is None else n
+        return n
 
     def blocks(self, n: int | None = None, seed: int = 0) -> Iterator[np.ndarray]:
-        """All of them in their order; with n, that many in a random order that the seed fixes."""
+        """All traces in their order; with n, that many in a random order fixed by the seed."""
         chosen = np.arange(self.count())
         if n is not None:
-            chosen = np.random.default_rng(seed).permutation(chosen)[: self.count(n)]
+            chosen = np.random.default_rng(_seed(seed)).permutation(chosen)[: self.count(n)]
         for i in range(0, len(chosen), BLOCK):
             yield self.values[chosen[i : i + BLOCK]]
 
 
 def _positive(n: int) -> int:
-    if n < 1:
+    if _whole("n_signals", n) < 1:
         raise SignalError(f"at least one signal is needed, not {n}")
     return n
 
 
+def _seed(seed: int) -> int:
+    if _whole("seed", seed) < 0:
+        raise SignalError(f"seed must not be negative, not {seed}")
+    return seed
+
+
+def _whole(name: str, value: int) -> int:
+    """A whole number: an int of Python's or NumPy's."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise SignalError(f"{name} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def _real(values: Any, what: str) -> np.ndarray:
+    """An array of real numbers; one with masked entries is refused, as their values mean nothing."""
+    if np.ma.is_masked(values):
+        masked = int(np.ma.getmaskarray(values).sum())
+        raise SignalError(
+            f"{what}: {masked} values are masked; fill them in, or leave out the traces that lack them"
+        )
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise SignalError(f"{what} must be a rectangular array of real numbers")
+    return array
+
+
 def _held_to_one_length(traces: Sequence[Any]) -> np.ndarray:
-    arrays = [np.asarray(trace) for trace in traces]
+    """(N, V, P) of traces (V, P_i), each extended to the longest by its last sample."""
+    arrays = [_real(trace, f"trajectory {i}") for i, trace in enumerate(traces)]
     for i, array in enumerate(arrays):
         if array.ndim != 2 or 0 in array.shape or len(array) != len(arrays[0]):
             raise SignalError(

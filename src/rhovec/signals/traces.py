@@ -1,7 +1,8 @@
-"""Traces of the user's own, read from CSV, TSV, .npy and parquet files.
+"""Reading the user's traces from CSV, TSV, .npy and parquet files.
 
-Tables are converted a whole column at a time; only when that fails is the file read again, cell by
-cell, to name the line and the column that are wrong.
+Tables are converted a whole column at a time. Only when that fails is the file read again, cell by
+cell, to name the line and the column of the first mistake. Nothing here may take time quadratic in
+the number of columns: logs with tens of thousands of them exist.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from ..formula.core import natural_key
 ID_COLUMNS = ("trace", "id", "trace_id")
 TIME_COLUMNS = ("time", "t")
 SUFFIXES = (".csv", ".tsv", ".npy", ".parquet")
-ROWS_A_BLOCK = 4096  # rows of text held as Python strings at once
-UNEVENNESS = 0.1  # of a step: what rounding the times of a file to a few digits may cost
+BLOCK_ROWS = 4096  # rows of text held as Python strings at once
+MAX_JITTER = 0.1  # of a step: rounding the times of a file to a few digits may cost that much
+MAX_NAMES = 8  # names listed in a message
 
 Layout = Literal["auto", "wide", "long"]
 PathLike = str | Path
@@ -33,13 +35,15 @@ PathLike = str | Path
 
 @dataclass(frozen=True)
 class Traces:
-    """Traces of one set of variables; lengths may differ. `values` and `variables` are what
-    `rv.robustness` takes."""
+    """Traces over the same variables; their lengths may differ.
+
+    `rv.robustness(formulae, traces.values, variables=traces.variables)` evaluates formulae on them.
+    """
 
     variables: tuple[str, ...]
-    values: list[np.ndarray]  # one (V, P_i) float64 a trace
-    ids: tuple[str, ...]  # one a trace
-    dt: float | None  # the sampling step that the time columns tell, if any
+    values: list[np.ndarray]  # one array (V, P_i) float64 per trace
+    ids: tuple[str, ...]  # one per trace
+    dt: float | None  # sampling step in seconds, from the time columns; None without them
 
 
 def read_traces(
@@ -52,20 +56,20 @@ def read_traces(
 ) -> Traces:
     """Read traces from files, or from all files of a folder.
 
-    layout: "wide" tables have a column a variable and a row a time step; "long" ones have columns
-        `variable` and `value`; "auto" takes a table that has both for long.
-    variables: the variables to take, by default all; for .npy, (N, V, P) or (V, P), their names.
-    id_column: what tells several traces of a table apart; `trace`, `id` or `trace_id` if present.
-    time_column: times, which must increase evenly; `time` or `t` if present and no variable.
+    layout: "wide" tables have one column per variable and one row per time step; "long" tables have
+        the columns `variable` and `value`; "auto" reads a table that has both of these as long.
+    variables: the variables to read (default: all). For an .npy file, an array (N, V, P) or (V, P),
+        the names of its axis V (default: x_0, x_1, ...).
+    id_column: the column that tells the traces of a table apart (default: `trace`, `id` or
+        `trace_id`, if the table has one of them).
+    time_column: times in seconds, which must increase evenly (default: `time` or `t`, if the table
+        has one of them and it is not among the variables).
     """
     if layout not in ("auto", "wide", "long"):
         raise SignalError(f'layout must be "auto", "wide" or "long", not {layout!r}')
-    if variables is not None and (not variables or len(set(variables)) < len(variables)):
-        raise SignalError("variables must be names, each given once")
     files = _files([paths] if isinstance(paths, str | Path) else paths)
-    request = _Request(
-        layout, None if variables is None else tuple(variables), id_column, time_column
-    )
+    names = None if variables is None else as_names(variables)
+    request = _Request(layout, names, id_column, time_column)
     stems = Counter(file.stem for file in files)
     traces: list[_Trace] = []
     for file in files:
@@ -76,9 +80,27 @@ def read_traces(
             elif len(files) > 1:
                 trace = trace._replace(id=f"{label}/{trace.id}")
             traces.append(trace)
-    names = traces[0].variables
-    values = [_in_order(trace, names, traces[0].file) for trace in traces]
-    return Traces(names, values, tuple(trace.id for trace in traces), _sampling_step(traces))
+    first = traces[0]
+    values = [_in_order(trace, first.variables, first.file) for trace in traces]
+    return Traces(
+        first.variables, values, tuple(trace.id for trace in traces), _sampling_step(traces)
+    )
+
+
+def as_names(variables: Sequence[str]) -> tuple[str, ...]:
+    """Names of variables: texts, none of them empty or given twice. A single text is one name."""
+    names = (variables,) if isinstance(variables, str) else tuple(variables)
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise SignalError(f"variables must be names, not {name!r}")
+    if not names or len(set(names)) < len(names):
+        raise SignalError(f"variables must be names, each given once, not {listed(names)}")
+    return names
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, for a message."""
+    return ", ".join([*names[:MAX_NAMES], *(["..."] if len(names) > MAX_NAMES else [])]) or "none"
 
 
 class _Request(NamedTuple):
@@ -89,7 +111,7 @@ class _Request(NamedTuple):
 
 
 class _Trace(NamedTuple):
-    """A trace as it was found: values (V, P), times (P,) or None, and the rows it came from."""
+    """A trace as read: values (V, P), times (P,) or None, and the rows that it came from."""
 
     id: str  # empty if the file holds one trace and no id column
     variables: tuple[str, ...]
@@ -97,14 +119,14 @@ class _Trace(NamedTuple):
     times: np.ndarray | None
     rows: np.ndarray  # (P,) rows of the file's table
     file: Path
-    where: Callable[[int], str]  # row -> "line 7", looked up only for an error
+    where: Callable[[int], str]  # row -> ":7", looked up only for an error
 
 
 class _Table(NamedTuple):
     """The columns of a file that matter, each (rows,)."""
 
     numbers: dict[str, np.ndarray]  # float64
-    codes: dict[str, np.ndarray]  # int64: labels by their place in `labels`
+    codes: dict[str, np.ndarray]  # int64: index into `labels`
     labels: dict[str, list[str]]  # in order of appearance
 
 
@@ -151,7 +173,7 @@ def _read_file(file: Path, request: _Request) -> list[_Trace]:
             return _read_npy(file, request.variables)
         if suffix == ".parquet":
             roles, table = _read_parquet(file, request)
-            return _assemble(file, roles, table, request, lambda row: f"row {row + 1}")
+            return _assemble(file, roles, table, request, lambda row: f", row {row + 1}")
         text = _read_text(file)
         header = _read_header(file, text)
         roles = _roles(file, header, request)
@@ -166,26 +188,28 @@ def _read_file(file: Path, request: _Request) -> list[_Trace]:
 
 
 def _roles(file: Path, header: list[str], request: _Request) -> _Roles:
-    for i, name in enumerate(header):
-        if not name:
-            raise SignalError(f"{file}: column {i + 1} has no name")
-        if header.index(name) < i:
-            raise SignalError(f"{file}: column {name!r} appears twice")
+    """Which column is what."""
+    known = set(header)
+    if "" in known:
+        raise SignalError(f"{file}: column {header.index('') + 1} has no name")
+    if len(known) < len(header):
+        name = next(name for name, count in Counter(header).items() if count > 1)
+        raise SignalError(f"{file}: column {name!r} appears twice")
 
     def special(asked: str | None, usual: tuple[str, ...]) -> str | None:
         if asked is not None:
-            if asked not in header:
+            if asked not in known:
                 raise missing(asked)
             return asked
-        taken = request.variables or ()
-        free = [name for name in header if name not in taken]
-        return next((name for u in usual for name in free if name.lower() == u), None)
+        taken = set(request.variables or ())
+        free = {name.lower(): name for name in reversed(header) if name not in taken}
+        return next((free[name] for name in usual if name in free), None)
 
     def missing(name: str) -> SignalError:
-        return SignalError(f"{file}: there is no column {name!r}; it has: {', '.join(header)}")
+        return SignalError(f"{file}: there is no column {name!r}; it has: {listed(header)}")
 
     is_long = request.layout == "long" or (
-        request.layout == "auto" and {"variable", "value"}.issubset(header)
+        request.layout == "auto" and known.issuperset(("variable", "value"))
     )
     id_column = special(request.id_column, ID_COLUMNS)
     time_column = special(request.time_column, TIME_COLUMNS)
@@ -195,7 +219,7 @@ def _roles(file: Path, header: list[str], request: _Request) -> _Roles:
         others = [name for name in header if name not in (id_column, time_column)]
         wanted = request.variables or tuple(others)
     for name in wanted:
-        if name not in header:
+        if name not in known:
             raise missing(name)
         if name in (id_column, time_column):
             raise SignalError(f"{file}: column {name!r} is the id or the time, not a variable")
@@ -213,17 +237,17 @@ def _assemble(
 ) -> list[_Trace]:
     """Split a table into traces: by its id column, and a long one by variable as well."""
     rows = np.arange(len(table.numbers[roles.variables[0]]))
-    names, n_series = roles.variables, 1  # series a trace: one of all columns, or one a variable
+    names, n_series = roles.variables, 1  # per trace: one of all columns, or one per variable
     code = table.codes[roles.id] if roles.id else np.zeros(len(rows), np.int64)
     ids = table.labels[roles.id] if roles.id else [""]
     if roles.is_long:
         found = table.labels["variable"]
         names = request.variables or tuple(found)
-        for name in names:
-            if name not in found:
-                raise SignalError(f"{file}: no variable {name!r}; it has: {', '.join(found)}")
+        for name in sorted(set(names).difference(found), key=names.index):
+            raise SignalError(f"{file}: no variable {name!r}; it has: {listed(found)}")
         n_series = len(names)
-        place = np.array([names.index(f) if f in names else -1 for f in found])
+        places = {name: i for i, name in enumerate(names)}
+        place = np.array([places.get(name, -1) for name in found])
         series = place[table.codes["variable"]]
         rows = rows[series >= 0]
         code = code[rows] * n_series + series[rows]
@@ -239,17 +263,17 @@ def _assemble(
             other = int((counts[i] != counts[i, 0]).argmax())
             raise SignalError(
                 f"{file}: {_named(ids[i])}variable {names[0]!r} has {counts[i, 0]} values, "
-                f"but {names[other]!r} has {counts[i, other]}; give each one a row a time step"
+                f"but {names[other]!r} has {counts[i, other]}; give each one row per time step"
             )
         if start == stop:
-            raise SignalError(f"{file}: {_named(ids[i])}no value of {', '.join(names)}")
+            raise SignalError(f"{file}: {_named(ids[i])}no value of {listed(names)}")
         part = slice(start, stop)
         own_times = None if times is None else times[part].reshape(n_series, -1)
         own_rows = rows[part].reshape(n_series, -1)
         if own_times is not None and (own_times != own_times[0]).any():
             s, p = np.argwhere(own_times != own_times[0])[0].tolist()
             raise SignalError(
-                f"{file}, {where(int(own_rows[s, p]))}: {names[s]!r} is at time "
+                f"{file}{where(int(own_rows[s, p]))}: {names[s]!r} is at time "
                 f"{own_times[s, p]:g} where {names[0]!r} is at {own_times[0, p]:g}"
             )
         traces.append(
@@ -278,11 +302,12 @@ def _in_order(trace: _Trace, names: tuple[str, ...], first: Path) -> np.ndarray:
         odd = sorted(set(trace.variables) ^ set(names), key=natural_key)[0]
         has, lacks = (first, trace.file) if odd in names else (trace.file, first)
         raise SignalError(f"{lacks}: there is no variable {odd!r}, which {has} has")
-    return trace.values[[trace.variables.index(name) for name in names]]
+    places = {name: i for i, name in enumerate(trace.variables)}
+    return trace.values[[places[name] for name in names]]
 
 
 def _sampling_step(traces: list[_Trace]) -> float | None:
-    """The one step of all time columns; times that stand still or jump are an error."""
+    """The step that all time columns share, in seconds; times that repeat or jump are an error."""
     timed = [(t, t.times) for t in traces if t.times is not None and len(t.times) > 1]
     if not timed:
         return None
@@ -296,13 +321,13 @@ def _sampling_step(traces: list[_Trace]) -> float | None:
                 i = int(wrong.argmax())
                 where = trace.where(int(trace.rows[i + 1]))
                 raise SignalError(
-                    f"{trace.file}, {where}: the time goes from {times[i]:g} to {times[i + 1]:g}, "
+                    f"{trace.file}{where}: the time goes from {times[i]:g} to {times[i + 1]:g}, "
                     f"but {reason}"
                 )
 
     refuse(lambda steps: steps <= 0, "it must increase")
     refuse(
-        lambda steps: abs(steps - usual) > UNEVENNESS * usual,
+        lambda steps: abs(steps - usual) > MAX_JITTER * usual,
         f"the usual step is {usual:g}; resample the trace evenly",
     )
     mean = round(float(every_step.mean()), 15)  # the decimals that a formula's dt may have
@@ -321,10 +346,10 @@ def _read_text(file: Path) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise SignalError(f"{file}, line {line}: no UTF-8 text; save the file as UTF-8") from None
+        raise SignalError(f"{file}:{line}: no UTF-8 text; save the file as UTF-8") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise SignalError(f"{file}, line {line}: binary data where text was expected")
+        raise SignalError(f"{file}:{line}: binary data where text was expected")
     text = text.rstrip("\r\n")
     if not text.strip():
         raise SignalError(f"{file}: the file is empty")
@@ -338,7 +363,7 @@ def _rows(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:
-        raise SignalError(f"{file}, line {reader.line_num}: {error}") from None
+        raise SignalError(f"{file}:{reader.line_num}: {error}") from None
 
 
 def _reader(file: Path, text: str) -> Any:
@@ -350,31 +375,32 @@ def _read_header(file: Path, text: str) -> list[str]:
     _, row = next(_rows(file, text))
     header = [name.strip() for name in row]
     if all(_is_number(name) for name in header):
-        raise SignalError(f"{file}, line 1: a number, but the first line must name the columns")
+        raise SignalError(f"{file}:1: a number, but the first line must name the columns")
     return header
 
 
 def _line(file: Path, row: int) -> str:
     """Where a row of the table stands in the file, which is read again for it."""
     number, _ = next(islice(_rows(file, _read_text(file)), row + 1, None))
-    return f"line {number}"
+    return f":{number}"
 
 
 def _read_csv(file: Path, text: str, header: list[str], roles: _Roles) -> _Table:
     reader = _reader(file, text)
     next(reader)
-    numbers = {name: (header.index(name), [np.empty(0)]) for name in roles.numbers}
+    places = {name: i for i, name in enumerate(header)}
+    numbers = {name: (places[name], [np.empty(0)]) for name in roles.numbers}
     codes: dict[str, list[int]] = {name: [] for name in roles.texts}
     labels: dict[str, dict[str, int]] = {name: {} for name in roles.texts}
     try:
-        while rows := list(islice(reader, ROWS_A_BLOCK)):
+        while rows := list(islice(reader, BLOCK_ROWS)):
             columns = list(zip(*rows, strict=True))
             if len(columns) != len(header):
                 raise ValueError("ragged")
             for place, blocks in numbers.values():
-                blocks.append(np.array(columns[place], np.float64))
+                blocks.append(_as_numbers(columns[place]))
             for name, known in labels.items():
-                cells = columns[header.index(name)]
+                cells = columns[places[name]]
                 codes[name] += [known.setdefault(c.strip(), len(known)) for c in cells]
         converted = {name: np.concatenate(blocks) for name, (_, blocks) in numbers.items()}
         if any("" in known for known in labels.values()):
@@ -394,25 +420,32 @@ def _read_csv(file: Path, text: str, header: list[str], roles: _Roles) -> _Table
 
 def _explain(file: Path, text: str, header: list[str], roles: _Roles) -> NoReturn:
     """Raise the error that names the first bad cell."""
+    needed, numeric = {*roles.numbers, *roles.texts}, set(roles.numbers)
     for line, row in islice(_rows(file, text), 1, None):
         if len(row) != len(header):
-            raise SignalError(
-                f"{file}, line {line}: {len(row)} cells, but the header has {len(header)}"
-            )
+            raise SignalError(f"{file}:{line}: {len(row)} cells, but the header has {len(header)}")
         for name, cell in zip(header, row, strict=True):
-            where = f"{file}, line {line}, column {name!r}"
-            if name in (*roles.numbers, *roles.texts) and not cell.strip():
+            where = f"{file}:{line}, column {name!r}"
+            if name in needed and not cell.strip():
                 raise SignalError(f"{where}: the cell is empty")
-            if name in roles.numbers and not _is_number(cell):
+            if name in numeric and not _is_number(cell):
                 raise SignalError(f"{where}: {cell[:40]!r} is not a number")
-            if name in roles.numbers and not np.isfinite(float(cell)):
+            if name in numeric and not np.isfinite(float(cell)):
                 raise SignalError(f"{where}: {cell.strip()} is not finite; give every value")
     raise AssertionError("a table that cannot be converted has a bad cell")
 
 
+def _as_numbers(cells: Sequence[str]) -> np.ndarray:
+    """(rows,) float64; ValueError if a cell is no number."""
+    joined = "".join(cells)
+    if "_" in joined or not joined.isascii():  # Python reads 1_0 as 10; a log does not mean that
+        raise ValueError("no plain decimal number")
+    return np.array(cells, np.float64)
+
+
 def _is_number(cell: str) -> bool:
     try:
-        float(cell)
+        _as_numbers([cell])
     except ValueError:
         return False
     return True
@@ -446,7 +479,7 @@ def _read_npy(file: Path, variables: tuple[str, ...] | None) -> list[_Trace]:
         )
     points = np.arange(batch.shape[2])
     return [
-        _Trace("" if array.ndim == 2 else str(i), names, x, None, points, file, "point {}".format)
+        _Trace("" if array.ndim == 2 else str(i), names, x, None, points, file, ", point {}".format)
         for i, x in enumerate(batch)
     ]
 

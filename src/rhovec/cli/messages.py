@@ -1,0 +1,60 @@
+"""Errors in the words of the command line.
+
+The library's messages speak to Python (`pass rounding="nearest"`). This table is the only place that
+knows how to say the same in options. A test reads all messages in the sources: a new one that names a
+Python argument needs an entry here, or a reason why no command can cause it.
+"""
+
+from __future__ import annotations
+
+import re
+
+# What a message says in Python -> what to type instead.
+HINTS = {
+    'pass rounding="nearest", "down" or "up"': "give --rounding nearest, down or up",
+    "pass the sampling step (dt)": "give the sampling step with --dt",
+    "pass tolerance=..., or declare the variables discrete": (
+        "give --tolerance, or name the variables with --discrete"
+    ),
+    'give longer traces, or end="hold"': "give longer traces, or --end hold",
+    "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
+    'take device="cpu"': "give --device cpu",
+    'device="cuda" needs torch': "--device cuda needs torch",
+    'load it with device="cpu" or "cuda"': "give --device cpu or cuda",
+    "open it with vectors=, that model, to give formulae": "name that model with --model",
+    "(rv.simplify may do)": "(`rhovec parse` shows it simplified)",
+    "give trajectories that have it, or lower the formula with a Schema": (
+        "give --traces that have it, or a --schema"
+    ),
+    "lower the formula with a Schema first": "give a --schema",
+}
+# Arguments that a message may begin with ("sigma2 must be positive"), and their options.
+ARGUMENTS = {
+    "channels": "--channels",
+    "confidence": "--confidence",
+    "dt": "--dt",
+    "families": "--families",
+    "family_size": "--family-size",
+    "k": "-k",
+    "layout": "--layout",
+    "max_nodes": "--max-nodes",
+    "n_signals": "--signals",
+    "points": "--points",
+    "rounding": "--rounding",
+    "samples": "--samples",
+    "seed": "--seed",
+    "sigma2": "--sigma2",
+    "threshold": "--threshold",
+    "tolerance": "--tolerance",
+    "variables": "--variables",
+    "workers": "--workers",
+}
+_BEGINNING = re.compile(rf"({'|'.join(ARGUMENTS)})(?= (?:must|is|are) )")
+
+
+def in_options(message: str) -> str:
+    """A message of the library's, as the command line says it."""
+    for python, option in HINTS.items():
+        message = message.replace(python, option)
+    found = _BEGINNING.match(message)
+    return ARGUMENTS[found[1]] + message[found.end() :] if found else message

@@ -1,0 +1,166 @@
+"""What commands write: files that are whole or not there, tables, CSV, figures.
+
+Names of traces and formulae come from files that others wrote. On a terminal and in CSV their control
+characters are written as escapes, so that they cannot move the cursor or set the title. In CSV a text
+that begins with = + - or @ gets an apostrophe in front, as is customary, so that a spreadsheet does
+not run it as a formula of its own; what reads our CSV files takes the apostrophe off again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import MissingDependencyError, RhovecError
+from ..files import writing
+
+if TYPE_CHECKING:
+    import numpy as np
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.text import Text
+
+# C0 and C1 controls, line and paragraph separators, and what turns the direction of writing.
+_CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+# -- the terminal ----------------------------------------------------------------------------------
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with its control characters, but those in `keep`, as escapes such as \\x1b."""
+    return _CONTROLS.sub(lambda c: c[0] if c[0] in keep else ascii(c[0])[1:-1], text)
+
+
+class TerminalStream:
+    """A text stream that shows control characters as escapes. `direct` is the stream behind it."""
+
+    def __init__(self, direct: IO[str]):
+        self.direct = direct
+
+    def write(self, text: str) -> int:
+        return self.direct.write(printable(text, keep="\n\t"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.direct, name)
+
+
+def console(**options: Any) -> Console:
+    """Where rich prints: its colours are control characters, so it writes to the stream itself.
+
+    All that goes into a table must be a `cell`.
+    """
+    from rich.console import Console
+
+    return Console(file=getattr(sys.stdout, "direct", sys.stdout), highlight=False, **options)
+
+
+def cell(text: str, style: str = "") -> Text:
+    """A text in a table for a terminal."""
+    from rich.text import Text
+
+    return Text(printable(text), style)
+
+
+def note(message: str) -> None:
+    """One line on stderr."""
+    print(f"rhovec: {printable(' '.join(message.split()))}", file=sys.stderr)
+
+
+# -- CSV and JSON ----------------------------------------------------------------------------------
+
+
+def write_csv(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table; texts that a spreadsheet would run get an apostrophe in front."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([_inert(name) for name in header])
+    writer.writerows([_inert(value) for value in row] for row in rows)
+
+
+def _inert(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, str):
+        return value
+    text = printable(value, keep="\n\t")  # csv itself would leave a carriage return unquoted
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t") else text
+
+
+def write_jsonl(stream: IO[str], records: Iterable[Mapping[str, Any]]) -> None:
+    """One JSON object per line."""
+    for record in records:
+        stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def require_output(path: Path | None, suffixes: Sequence[str], as_json: bool = False) -> str:
+    """The suffix of a file to write, which must be one of these; empty without a path.
+
+    A folder that cannot be written to is reported now, not after the work. as_json: whether --json
+    was given.
+    """
+    if path is None:
+        return ""
+    if as_json:
+        raise RhovecError("--json writes to stdout; with --out the file's name says the format")
+    suffix = path.suffix.lower()
+    if suffix not in suffixes:
+        raise RhovecError(f"{path}: the name must end in {', '.join(suffixes)}")
+    if path.is_dir() or not path.parent.is_dir():
+        why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise RhovecError(f"{path}: cannot be written: {why}")
+    return suffix
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content becomes the file at `path` only once all of it is written."""
+    try:
+        with writing(path) as stream:
+            yield stream
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def replacing_text(path: Path) -> Iterator[IO[str]]:
+    """`replacing` for text in UTF-8."""
+    with replacing(path) as stream:
+        # A file name, and so the name of a trace, may hold bytes that are no text.
+        text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="", write_through=True)
+        yield text
+        text.detach()
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    import numpy as np
+
+    data = io.BytesIO()  # writing to a file itself, numpy does not notice that the disk is full
+    np.save(data, array, allow_pickle=False)
+    with replacing(path) as stream:
+        stream.write(data.getbuffer())
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure; sizes in inches."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependencyError(
+            'drawing needs matplotlib: pip install "rhovec[plots]"'
+        ) from None
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    with replacing(path) as stream:
+        figure.savefig(stream, dpi=130, format="png", bbox_inches="tight")

@@ -1,0 +1,74 @@
+"""`rhovec parse`: check formulae, and show what they are read as."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .shared import (
+    Discrete,
+    Formulae,
+    FormulaFiles,
+    JsonLines,
+    Rounding,
+    SchemaFile,
+    Step,
+    Tolerance,
+    parse_formulae,
+    read_formulae,
+    read_schema,
+)
+
+MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
+
+
+def parse(
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    schema: SchemaFile = None,
+    dt: Step = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Check formulae, and show their canonical form, size and tree.
+
+    rhovec parse "G[0,2.5] !(speed > 120 & rpm > 4500)" --dt 0.5
+
+    rhovec parse -F requirements.stl --discrete gear,mode --json
+    """
+    from ..formula.parser import exact_step
+    from ..formula.printer import bound_text, to_tree
+    from ..formula.simplify import simplify
+
+    known = read_schema(schema)
+    lines = read_formulae(formulae, files)
+    parsed = parse_formulae(
+        lines, discrete, schema=known, dt=dt, rounding=rounding, tolerance=tolerance
+    )
+    step = dt if known is None else known.dt
+    for i, (line, phi) in enumerate(zip(lines, parsed, strict=True)):
+        facts: dict[str, Any] = {"id": line.id} if line.id else {}
+        facts["formula"] = str(phi)
+        if step is not None:
+            facts["in_seconds"] = phi.to_text(dt=step)
+        facts["simplified"] = str(simplify(phi))
+        if known is not None:
+            facts["lowered"] = str(known.lower(phi))
+        facts |= {"horizon": phi.horizon, "depth": phi.depth, "size": phi.size}
+        facts["variables"] = list(phi.variables)
+        if as_json:
+            print(json.dumps(facts, ensure_ascii=False))
+            continue
+        if i:
+            print()
+        steps = f"{phi.horizon} step{'' if phi.horizon == 1 else 's'}"
+        seconds = "" if step is None else f" ({bound_text(phi.horizon, exact_step(step))} s)"
+        facts["horizon"] = steps + seconds
+        facts["variables"] = ", ".join(phi.variables) or "none"
+        deep = phi.depth > MAX_TREE_DEPTH
+        facts["tree"] = f"deeper than {MAX_TREE_DEPTH}, not drawn" if deep else to_tree(phi)
+        for name, fact in facts.items():
+            label = name.replace("_", " ")
+            print(f"{label:<12}" + str(fact).replace("\n", "\n" + " " * 12))

@@ -1,0 +1,198 @@
+"""`rhovec robustness`: formulae evaluated on traces."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+import typer
+
+from ..errors import RhovecError
+from .output import cell, console, replacing_text, require_output, save_array, write_csv
+from .shared import (
+    Discrete,
+    Formulae,
+    FormulaFiles,
+    IdColumn,
+    JsonLines,
+    Layout,
+    Rounding,
+    SchemaFile,
+    StepOrAuto,
+    TimeColumn,
+    Tolerance,
+    TracePaths,
+    Variables,
+    parse_formulae,
+    read_formulae,
+    read_schema,
+    read_traces,
+    require_variables,
+    sampling_step,
+)
+
+SUFFIXES = (".csv", ".json", ".jsonl", ".npy")
+
+
+def robustness(
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    traces: TracePaths = None,
+    layout: Layout = "auto",
+    id_column: IdColumn = None,
+    time_column: TimeColumn = None,
+    variables: Variables = "",
+    schema: SchemaFile = None,
+    dt: StepOrAuto = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    end: Annotated[
+        Literal["hold", "strict"],
+        typer.Option(
+            help="hold: past its end, a trace keeps its last sample; strict: looking there is an "
+            "error."
+        ),
+    ] = "hold",
+    satisfied: Annotated[
+        bool, typer.Option("--satisfaction", help="Whether the formula holds, not by how much.")
+    ] = False,
+    every_step: Annotated[
+        bool, typer.Option("--trace", help="The value at every step instead of the first.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x "
+            "traces (x steps).",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Evaluate formulae on traces: a table on a terminal, CSV in a pipe.
+
+    rhovec robustness "always[0,2.5] speed < 120" -t drives.csv --dt auto
+
+    rhovec robustness -F requirements.stl -t traces/ --satisfaction -o verdicts.csv
+    """
+    import numpy as np
+
+    from ..robustness import robustness as robustness_of
+    from ..robustness import satisfaction as satisfaction_of
+
+    suffix = require_output(output, SUFFIXES, as_json)
+    known = read_schema(schema)
+    lines = read_formulae(formulae, files)
+    read = read_traces(traces, layout, variables, id_column, time_column)
+    if read is None:
+        raise RhovecError("no traces given: name a file or a folder with --traces")
+    step = sampling_step(dt, read)
+    parsed = parse_formulae(
+        lines, discrete, schema=known, dt=step, rounding=rounding, tolerance=tolerance
+    )
+    require_variables(lines, parsed, read.variables)
+    evaluate = satisfaction_of if satisfied else robustness_of
+    lengths = {x.shape[1] for x in read.values}
+    signals = np.stack(read.values) if len(lengths) == 1 else read.values
+    values = evaluate(parsed, signals, variables=read.variables, trace=every_step, end=end)
+    if suffix == ".npy":
+        if isinstance(values, list):
+            raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
+        assert output is not None
+        save_array(output, values)
+        return
+
+    kind = "satisfied" if satisfied else "robustness"
+    by_trace = values if isinstance(values, list) else np.moveaxis(values, 1, 0)
+    records: Iterable[Record] = (
+        {"formula": line.label, "trace": trace, kind: by_trace[n][b].tolist()}
+        for b, line in enumerate(lines)
+        for n, trace in enumerate(read.ids)
+    )
+    if output is not None:
+        with replacing_text(output) as text:
+            {".csv": as_csv, ".json": as_json_array, ".jsonl": as_jsonl}[suffix](records, text)
+    elif as_json:
+        as_jsonl(records, sys.stdout)
+    elif sys.stdout.isatty():
+        show_table(records)
+    else:
+        as_csv(records, sys.stdout)
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+# One per formula and trace: {"formula": ..., "trace": ..., "robustness" or "satisfied": value}; the
+# value is a number or a bool, or with --trace a list of them, one per step.
+Record = dict[str, Any]
+
+
+def as_csv(records: Iterable[Record], stream: IO[str]) -> None:
+    """One row per value; a list of values has one row per step."""
+    records = iter(records)
+    first = next(records)
+    steps = isinstance(list(first.values())[-1], list)
+
+    def rows() -> Iterable[tuple[Any, ...]]:
+        for formula, trace, value in (r.values() for r in chain([first], records)):
+            if steps:
+                yield from ((formula, trace, t, v) for t, v in enumerate(value))
+            else:
+                yield formula, trace, value
+
+    write_csv(stream, ["formula", "trace", *["step"] * steps, list(first)[-1]], rows())
+
+
+def as_jsonl(records: Iterable[Record], stream: IO[str]) -> None:
+    for record in records:
+        stream.write(json_text(record) + "\n")
+
+
+def as_json_array(records: Iterable[Record], stream: IO[str]) -> None:
+    stream.write("[\n" + ",\n".join(map(json_text, records)) + "\n]\n")
+
+
+def json_text(record: Record) -> str:
+    """JSON knows only finite numbers: NaN (past the horizon) is null, an infinity is "inf"."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list):
+            return [plain(v) for v in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return None if math.isnan(value) else str(value)
+        return value
+
+    return json.dumps({k: plain(v) for k, v in record.items()}, ensure_ascii=False)
+
+
+def show_table(records: Iterable[Record]) -> None:
+    """A table for a terminal with one section per formula; violations are red."""
+    from rich.table import Table
+
+    table: Table | None = None
+    last = None
+    for record in records:
+        formula, trace, value = record.values()
+        if table is None:
+            table = Table("formula", "trace")
+            if isinstance(value, list):
+                table.add_column("step", justify="right")
+            table.add_column(list(record)[-1], justify="right")
+        if formula != last:
+            table.add_section()
+        for t, v in enumerate(value) if isinstance(value, list) else [(None, value)]:
+            text = str(v).lower() if isinstance(v, bool) else f"{v:.6g}"
+            shown = cell(text, "red" if v is False or v < 0 else "green")
+            first = cell(formula if formula != last else "")
+            table.add_row(first, cell(trace), *([] if t is None else [str(t)]), shown)
+            last = formula
+    console().print(table)

@@ -1,0 +1,296 @@
+"""`rhovec similarity`: how similar formulae are, by the exact kernel, by a model, or by both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import chain, combinations
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from ..errors import RhovecError
+from .embed import embedded
+from .output import (
+    cell,
+    console,
+    new_figure,
+    replacing_text,
+    require_output,
+    save_array,
+    save_figure,
+    write_csv,
+    write_jsonl,
+)
+from .shared import (
+    Device,
+    Discrete,
+    Formulae,
+    FormulaFiles,
+    IdColumn,
+    JsonLines,
+    Layout,
+    ModelPath,
+    Points,
+    RandomSignals,
+    Rounding,
+    SchemaFile,
+    Seed,
+    StepOrAuto,
+    TimeColumn,
+    Tolerance,
+    TracePaths,
+    Variables,
+    choose_measure,
+    parse_formulae,
+    progress_bar,
+    read_formulae,
+    read_schema,
+    read_traces,
+    require_variables,
+    sampling_step,
+    standardised,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..kernel import SampledKernel
+
+DEFAULT_SIGNALS = 10_000  # random traces
+MAX_TABLE = 45  # pairs shown as a table on a terminal
+MAX_LABELS = 40  # formulae named in a picture
+LABEL = 48  # characters of a formula in a picture
+
+
+class Result(NamedTuple):
+    """What was computed about formulae: one or more matrices (n, n), and how."""
+
+    labels: list[str]
+    values: dict[str, np.ndarray]  # some of model, kernel, standard_error, in this order
+    facts: dict[str, Any]
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """One record per pair of different formulae."""
+        values = dict(self.values)
+        if {"model", "kernel"} <= set(values):
+            values["difference"] = values["model"] - values["kernel"]
+        for i, j in combinations(range(len(self.labels)), 2):
+            numbers = {name: matrix[i, j].item() for name, matrix in values.items()}
+            yield {"formula": self.labels[i], "other": self.labels[j], **numbers}
+
+    @property
+    def title(self) -> str:
+        facts, parts = self.facts, []
+        if "model" in facts:
+            parts.append(f"model {facts['model']}")
+        if "kernel" in facts:
+            parts.append(
+                f"{facts['kernel']} kernel: N = {facts['signals']} traces, P = {facts['points']} "
+                f"points, seed {facts['seed']}, sigma2 {facts['sigma2']:g}"
+            )
+        return "; ".join(parts)
+
+
+def similarity(
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    by: Annotated[
+        Literal["kernel", "model", "both"] | None,
+        typer.Option(
+            help="kernel: the exact kernel; model: a model's vectors; both: side by side "
+            "(default: both; with --traces or --boolean the kernel).",
+            show_default=False,
+        ),
+    ] = None,
+    model: ModelPath = None,
+    device: Device = None,
+    signals: RandomSignals = None,
+    points: Points = None,
+    seed: Seed = 0,
+    sigma2: Annotated[
+        float | None,
+        typer.Option(
+            help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2).",
+            show_default=False,
+        ),
+    ] = None,
+    boolean: Annotated[
+        bool, typer.Option("--boolean", help="Compare satisfaction instead of robustness.")
+    ] = False,
+    errors: Annotated[
+        bool, typer.Option(help="Add the Monte Carlo standard error of each kernel value.")
+    ] = True,
+    traces: TracePaths = None,
+    layout: Layout = "auto",
+    id_column: IdColumn = None,
+    time_column: TimeColumn = None,
+    variables: Variables = "",
+    schema: SchemaFile = None,
+    dt: StepOrAuto = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the matrix as a .png file.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write to a .csv or .jsonl file, one row per pair; to a .json file, with the "
+            "matrices; or to an .npy file: the matrix, with --by both the model's and the kernel's.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonLines = False,
+) -> None:
+    """How similar formulae are: by the exact kernel, by a model's vectors, or both side by side.
+
+    One row per pair; the kernel is computed on random traces or on your own.
+
+    rhovec similarity "always[0,20] x_0 >= 0" "not eventually[0,20] x_0 < 0.1"
+
+    rhovec similarity -F requirements.stl -t drives.csv --dt auto -o gram.npy --plot gram.png
+    """
+    suffix = require_output(output, (".csv", ".jsonl", ".json", ".npy"), as_json)
+    require_output(plot, (".png",))
+    by = by or ("kernel" if traces or boolean else "both")
+    if by != "kernel":
+        given = {"--traces": traces, "--boolean": boolean, "--points": points, "--sigma2": sigma2}
+        wrong = [option for option, value in given.items() if value not in (None, False)]
+        if wrong:
+            raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
+    elif model is not None:
+        raise RhovecError("--model goes with --by model or both, without --traces and --boolean")
+    known = read_schema(schema)
+    lines = read_formulae(formulae, files)
+    if len(lines) < 2:
+        raise RhovecError("similarity is between formulae: give two or more")
+    read = read_traces(traces, layout, variables, id_column, time_column)
+    parsed = parse_formulae(
+        lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
+        tolerance=tolerance,
+    )  # fmt: skip
+    if read is None:
+        parsed = standardised(parsed, known)
+    else:
+        require_variables(lines, parsed, read.variables)
+    values: dict[str, np.ndarray] = {}
+    facts: dict[str, Any] = {}
+    kernel: SampledKernel | None = None
+    if by != "kernel":
+        from ..models.model import load
+
+        loaded = load(model, device)
+        vectors = embedded(loaded, parsed)
+        values["model"] = (vectors @ vectors.T).clip(-1, 1)
+        facts["model"] = loaded.fingerprint
+        if by == "both":
+            kernel = loaded.kernel(DEFAULT_SIGNALS if signals is None else signals, seed)
+    else:
+        from ..kernel import BooleanKernel, StlKernel
+
+        count = DEFAULT_SIGNALS if signals is None and read is None else signals
+        kernel = (BooleanKernel if boolean else StlKernel)(
+            choose_measure(parsed, read, points), count, 0.2 if sigma2 is None else sigma2, seed,
+            device="cpu" if device is None else device,
+        )  # fmt: skip
+    if kernel is not None:
+        with progress_bar("kernel") as progress:
+            values["kernel"] = kernel.gram(parsed, progress=progress)
+        if errors and suffix != ".npy":
+            with progress_bar("standard errors") as progress:
+                values["standard_error"] = kernel.gram_errors(parsed, progress=progress)
+        facts |= {
+            "kernel": "boolean" if boolean else "robustness",
+            "signals": kernel.measure.count(kernel.n_signals),
+            "points": kernel.measure.points,
+            "seed": seed,
+            "sigma2": kernel.sigma2,
+        }
+    write(Result([line.label for line in lines], values, facts), output, plot, as_json)
+
+
+def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) -> None:
+    import numpy as np
+
+    if plot is not None:
+        draw(found, plot)
+    if output is not None and output.suffix.lower() == ".npy":
+        matrices = list(found.values.values())
+        save_array(output, matrices[0] if len(matrices) == 1 else np.stack(matrices))
+    elif output is not None:
+        with replacing_text(output) as text:
+            {".csv": as_csv, ".jsonl": as_jsonl, ".json": as_object}[output.suffix.lower()](
+                found, text
+            )
+    elif as_json:
+        as_jsonl(found, sys.stdout)
+    elif sys.stdout.isatty() and len(found.labels) * (len(found.labels) - 1) // 2 <= MAX_TABLE:
+        show(found)
+    else:
+        as_csv(found, sys.stdout)
+
+
+def as_csv(found: Result, stream: IO[str]) -> None:
+    rows = found.rows()
+    first = next(rows)
+    write_csv(stream, list(first), (list(row.values()) for row in chain([first], rows)))
+
+
+def as_jsonl(found: Result, stream: IO[str]) -> None:
+    write_jsonl(stream, found.rows())
+
+
+def as_object(found: Result, stream: IO[str]) -> None:
+    """One JSON object with the whole matrices."""
+    matrices = {name: matrix.tolist() for name, matrix in found.values.items()}
+    content = {"facts": found.facts, "formulae": found.labels, **matrices}
+    stream.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+
+def show(found: Result) -> None:
+    """The pairs as a table for a terminal."""
+    from rich.table import Table
+
+    table = Table("formula", "other", caption=found.title)
+    for name in ("model", "kernel"):
+        if name in found.values:
+            table.add_column(name, justify="right", no_wrap=True)
+    if {"model", "kernel"} <= set(found.values):
+        table.add_column("difference", justify="right", no_wrap=True)
+    for row in found.rows():
+        cells = [f"{row['model']:.3f}"] if "model" in row else []
+        if "kernel" in row:
+            error = f" ± {row['standard_error']:.3f}" if "standard_error" in row else ""
+            cells.append(f"{row['kernel']:.3f}{error}")
+        if "difference" in row:
+            cells.append(f"{row['difference']:+.3f}")
+        table.add_row(cell(row["formula"]), cell(row["other"]), *cells)
+    console().print(table)
+
+
+def draw(found: Result, path: Path) -> None:
+    """A picture of the kernel's matrix, or else the model's; formulae are named if there is room."""
+    name = "kernel" if "kernel" in found.values else "model"
+    n = len(found.labels)
+    named = n <= MAX_LABELS
+    side = 2.5 + (0.3 * n if named else 8)
+    figure = new_figure(side + (4 if named else 1), side)
+    axes = figure.add_subplot()
+    matrix = found.values[name]
+    image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
+    if named:
+        short = [t if len(t) <= LABEL else t[: LABEL - 3] + "..." for t in found.labels]
+        axes.set_yticks(range(n), [f"{i + 1}  {t}" for i, t in enumerate(short)], fontsize=8)
+        axes.set_xticks(range(n), [str(i + 1) for i in range(n)], fontsize=8)
+    axes.set(xlabel="formula", ylabel="" if named else "formula")
+    axes.set_title(found.title, fontsize=9)
+    figure.colorbar(image, label=name, shrink=0.8)
+    save_figure(figure, path)
