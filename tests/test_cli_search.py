@@ -133,10 +133,10 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
     for content in (b"", b"x_0 > 1\n", bytes(range(256))):
         other.write_bytes(content)
         assert "no rhovec library" in refused(other, "x_0 > 1")
-        assert "is there already" in refused(other, "x_0 > 1", "--build")
+        assert "of this name already" in refused(other, "x_0 > 1", "--build")
         assert other.read_bytes() == content
     other.unlink()
-    assert "is there already" in refused(library, "x_0 > 1", "--build")
+    assert "of this name already" in refused(library, "x_0 > 1", "--build")
     assert "cannot be written" in refused(tmp_path / "no" / "where", "x_0 > 1", "--build")
     assert "cannot be written" in refused("/proc/library", "x_0 > 1", "--build")
     assert "formula 2, column 6" in refused(other, "x_0 > 1", "x_0 >", "--build")

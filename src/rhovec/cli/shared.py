@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from ..errors import MissingDependencyError, ParseError, RhovecError
+from ..files import writing
 from ..formula import Formula, parse
 
 if TYPE_CHECKING:
@@ -174,18 +174,11 @@ def split_names(text: str) -> list[str]:
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A stream whose content becomes the file at `path` only once all of it is written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("xb") as stream:
+        with writing(path) as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
     except OSError as error:
         raise RhovecError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 @contextmanager
