@@ -1,5 +1,6 @@
 # make demo   what rhovec does, on this machine
 # make test   all tests
+# make soak   the index killed, damaged and filled with a million rows; writes results/soak.*
 # make lint   formatting, style and types
 # make bench  exact engine against other libraries, same work, same run
 # make compare  agreement with other libraries
@@ -9,13 +10,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench compare package clean
+.PHONY: demo test soak lint bench compare package clean
 
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
 
 test: $(VENV)/developer
 	$(BIN)/python -m pytest
+
+soak: $(VENV)/developer
+	$(BIN)/python -m pytest -m soak -s tests/soak
 
 lint: $(VENV)/developer
 	$(BIN)/ruff format --check .

@@ -184,6 +184,50 @@ def test_add_and_delete(tmp_path: Path, large: bool, request: pytest.FixtureRequ
         assert len(index.search(QUERIES[0], 1000)) == len(other.search(QUERIES[0], 1000)) == 39
 
 
+def test_ids_and_other_numbers_are_whole(small: Index) -> None:
+    small.delete(np.int64(3))
+    small.delete(np.array([4, 5]))
+    small.delete({6, np.uint8(7)})
+    assert len(small) == len(FORMULAE) - 5
+    for wrong in ("12", [5.9], 5.0, [True], ["9"], b"8", None, [None], np.array([8.0]), [[8]]):
+        with pytest.raises(RhovecError, match="ids must be whole numbers, not"):
+            small.delete(wrong)
+    assert len(small) == len(FORMULAE) - 5
+    assert len(small.search("x_0 > 0", np.int32(3), max_depth=np.int8(9))) == 3
+    for wrong in (1.5, "3", None, True):
+        with pytest.raises(RhovecError, match="k must be whole numbers, not"):
+            small.search("x_0 > 0", wrong)
+    with pytest.raises(RhovecError, match="max_depth must be whole numbers, not"):
+        small.search("x_0 > 0", max_depth=1.5)
+    for name in ("tags", "variables"):
+        for wrong in ([1], 1, None, ["a", None]):
+            with pytest.raises(RhovecError, match=f"{name} must be text, not"):
+                small.search("x_0 > 0", **{name: wrong})
+    for wrong in ([1], 1, None, [["a"], [2]], [["a"], 2]):
+        with pytest.raises(RhovecError, match="tags must be text, not"):
+            small.add(["x_0 > 0", "x_0 > 1"], tags=wrong)
+    assert len(small) == len(FORMULAE) - 5
+
+
+def test_requirements_have_identifiers(tmp_path: Path) -> None:
+    path = tmp_path / "library"
+    names = [f"REQ-{i}" if i % 2 else None for i in range(9)]
+    with Index.build(FORMULAE[:9], path, vectors=KERNEL, requirements=names) as index:
+        index.add("x_0 > 7", requirements="SYS-1")
+    with Index.open(path) as index:
+        found = {hit.id: hit.requirement for hit in index.search("x_0 > 7", 100)}
+        assert [found[i] for i in range(1, 11)] == [*names, "SYS-1"]
+        assert index.search("x_0 > 7", 1, rerank=True)[0].requirement == "SYS-1"
+        for wrong in ([7], ["a\nb"], [" "], 7, ["\udcff"]):
+            with pytest.raises(
+                RhovecError, match="requirements must be identifiers such as REQ-12"
+            ):
+                index.add(["x_0 > 0"], requirements=wrong)
+        with pytest.raises(RhovecError, match="more formulae than requirements, which end at 1"):
+            index.add(["x_0 > 0", "x_0 > 1"], requirements="REQ-1")
+        assert len(index) == 10
+
+
 def test_add_is_all_or_nothing(small: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "CHUNK", 3)
     for bad, error in (("true", FormulaError), ("x_0 >", ParseError), ("speed > 1", SignalError)):

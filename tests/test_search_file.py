@@ -5,6 +5,7 @@ The soak suite (tests/soak) does the same with more kills, flipped bits and cuts
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import signal
@@ -25,13 +26,246 @@ from rhovec.search import file as file_module
 from rhovec.search import index as index_module
 
 from .libraries import change
+from .soak import harness
 
 KERNEL = rv.StlKernel(n_signals=64)
 FORMULAE = rv.random_formulae(400, 0)
+DATA = Path(__file__).parent / "data"
 
 
 def ids(hits: list[Hit]) -> list[int]:
     return [hit.id for hit in hits]
+
+
+# -- one program, then another ----------------------------------------------------------------------
+
+BUILT = """
+import sys, rhovec as rv
+from rhovec.search import Index
+path, name = sys.argv[1:]
+sys.stdin.readline()
+try:
+    Index.build([f"x_0 > {name}", f"x_1 > {name}"], path, vectors=rv.StlKernel(n_signals=16)).close()
+    print("built", name)
+except rv.RhovecError as error:
+    print(error)
+"""
+ADDING = """
+import sys, rhovec as rv
+from rhovec.search import Index
+index = Index.open(sys.argv[1])
+index.add(["x_2 > 5", "x_2 > 6"])
+print("added", flush=True)
+for line in sys.stdin:
+    try:
+        index.add("x_2 > 7")
+        print("added", flush=True)
+    except rv.RhovecError as error:
+        print(error, flush=True)
+index.close()
+print("closed", flush=True)
+"""
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(Path(rv.__file__).parents[1])}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def texts(path: Path) -> list[str]:
+    """All formulae of a library, which is as it should be."""
+    with Index.open(path) as index:
+        index.verify()
+        hits = index.search("x_0 > 0", 1000)
+        assert len(hits) == len(index)
+        return sorted(str(hit.formula) for hit in hits)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_new_library_does_not_replay_the_log_of_an_old_one(tmp_path: Path, killed: bool) -> None:
+    """Its main file was removed; a process that was killed, or still runs, has left its log."""
+    path = tmp_path / "library"
+    Index.build(FORMULAE[:5], path, vectors=KERNEL).close()
+    with start(ADDING, path) as process:
+        assert process.stdin and process.stdout
+        assert process.stdout.readline() == "added\n"
+        if killed:
+            process.kill()
+            process.wait()
+        assert Path(f"{path}-wal").stat().st_size
+        path.unlink()
+        index = Index.build(["x_0 > 1", "x_1 > 1"], path, vectors=KERNEL)
+        index.add("x_2 > 1")
+        if not killed:  # what it adds would be lost, so it is told
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert "removed or replaced after it was opened" in process.stdout.readline()
+            process.stdin.close()
+            assert process.stdout.readline() == "closed\n"
+        index.add("x_2 > 2")
+        copied = tmp_path / "copy"  # what a kill now would leave
+        copied.write_bytes(path.read_bytes())
+        Path(f"{copied}-wal").write_bytes(Path(f"{path}-wal").read_bytes())
+        index.close()
+    assert texts(copied) == texts(path) == ["x_0 > 1", "x_1 > 1", "x_2 > 1", "x_2 > 2"]
+
+
+def test_of_two_that_build_one_wins(tmp_path: Path) -> None:
+    path = tmp_path / "library"
+    with start(BUILT, path, 1) as one, start(BUILT, path, 2) as other:
+        for process in (one, other):
+            assert process.stdin
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = [process.communicate()[0] for process in (one, other)]
+    (winner,) = [line for line in said if line.startswith("built")]
+    (loser,) = [line for line in said if not line.startswith("built")]
+    assert "there is a file of this name already" in loser
+    name = winner.split()[1]
+    assert texts(path) == [f"x_0 > {name}", f"x_1 > {name}"]
+
+
+def test_a_file_that_appears_during_a_build_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "library"
+
+    def formulae() -> Iterator[Formula]:
+        yield from FORMULAE[:5]
+        path.write_text("mine")
+
+    with pytest.raises(RhovecError, match="there is a file of this name already"):
+        Index.build(formulae(), path, vectors=KERNEL)
+    assert [p.name for p in tmp_path.iterdir()] == ["library"]
+    assert path.read_text() == "mine"
+
+
+def test_a_replaced_library_is_not_written_to(tmp_path: Path) -> None:
+    path, other = tmp_path / "library", tmp_path / "other"
+    Index.build(FORMULAE[:5], other, vectors=KERNEL).close()
+    with Index.build(FORMULAE[:5], path, vectors=KERNEL) as index:
+        other.replace(path)
+        for use in (lambda: index.add("x_0 > 1"), lambda: index.delete(1), lambda: len(index)):
+            with pytest.raises(RhovecError, match="removed or replaced after it was opened"):
+                use()
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def test_kills(tmp_path: Path) -> None:
+    counted = harness.kills(tmp_path, 12, seed=1)
+    assert counted["add confirmed"] > 0
+
+
+def test_flipped_bits(tmp_path: Path) -> None:
+    counted = harness.flips(tmp_path, 60)
+    assert counted["noticed"] > 20
+
+
+def test_cuts(tmp_path: Path) -> None:
+    assert harness.cuts(tmp_path, limit=20)["noticed"] == 20
+
+
+@pytest.mark.parametrize("bytes_lost", [1, 4000, 9000, 16_000, 16_384])
+def test_a_file_that_lost_its_end_is_not_opened(tmp_path: Path, bytes_lost: int) -> None:
+    path = tmp_path / "library"
+    Index.build(FORMULAE[:300], path, vectors=KERNEL).close()
+    path.write_bytes(path.read_bytes()[:-bytes_lost])
+    with pytest.raises(RhovecError, match=r"cut short|damaged"):
+        Index.open(path)
+
+
+def test_a_row_of_another_library_is_noticed(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        Index.build(FORMULAE[:9], tmp_path / name, vectors=KERNEL).close()
+    change(
+        tmp_path / "one",
+        ("ATTACH ? AS other", (str(tmp_path / "two"),)),
+        ("UPDATE rows SET checksum = (SELECT checksum FROM other.rows o WHERE o.id = rows.id)", ()),
+    )
+    with Index.open(tmp_path / "one") as index, pytest.raises(RhovecError, match="damaged"):
+        index.search("x_0 > 0")
+
+
+def test_a_cache_of_another_moment_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library restored from a copy, while its cache stayed."""
+    monkeypatch.setattr(file_module, "MAX_EXACT", 0)
+    path = tmp_path / "library"
+    with Index.build(FORMULAE[:50], path, vectors=KERNEL) as index:
+        index.save(tmp_path / "copy")
+        index.delete([1, 2, 3])
+        index.add(FORMULAE[60:63])
+        index.flush()
+    (tmp_path / "copy").replace(path)
+    with Index.open(path) as index:
+        index.delete([4, 5, 6])
+        index.add(FORMULAE[70:73])
+        found = index.search(FORMULAE[70], 100)
+    assert {hit.id for hit in found} == {*range(1, 54)} - {4, 5, 6}
+    assert found[0].id == 51
+
+
+# -- versions and types ----------------------------------------------------------------------------
+
+
+def test_a_library_of_version_1_is_upgraded(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_bytes(gzip.decompress((DATA / "library-version-1.rhovec.gz").read_bytes()))
+    before = old.read_bytes()
+    with pytest.raises(RhovecError, match=r"version 1; .* `rhovec index upgrade OLD NEW`"):
+        Index.open(old)
+    with Index.upgrade(old, new) as index:
+        index.verify()
+        hits = index.search("x_0 > 0.1", 10)
+    assert [(hit.id, hit.tags) for hit in hits] == [
+        (1, ("a",)),
+        (2, ("a", "b")),
+        (3, ("b",)),
+        (4, ()),
+    ]
+    similarities = [
+        0.9741140007972717,
+        0.9741140007972717,
+        0.9677132368087769,
+        0.012075145728886127,
+    ]
+    assert [hit.similarity for hit in hits] == pytest.approx(similarities)  # of version 1
+    assert old.read_bytes() == before
+    with pytest.raises(RhovecError, match="of this name already"):
+        Index.upgrade(old, new)
+    with pytest.raises(RhovecError, match="no rhovec library of version 1"):
+        Index.upgrade(new, tmp_path / "newer")
+    change(old, ("DELETE FROM vectors WHERE id = 1", ()))
+    with pytest.raises(RhovecError, match="entries are missing"):
+        Index.upgrade(old, tmp_path / "newer")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "old"]
+
+
+def test_float16_halves_the_file_and_moves_similarities_little(tmp_path: Path) -> None:
+    kernel = rv.StlKernel(n_signals=500, exponentiated=False)  # similarities are inner products
+    found = {}
+    for stored in ("float32", "float16"):
+        path = tmp_path / stored
+        with Index.build(FORMULAE, path, vectors=kernel, stored=stored):
+            pass
+        with Index.open(path) as index:
+            hits = index.search(FORMULAE[:9], 400)
+            found[stored] = [{hit.id: hit.similarity for hit in each} for each in hits]
+            assert [each[0].similarity for each in hits] == pytest.approx([1] * 9, abs=1e-6)
+    errors = [
+        abs(one[i] - other[i])
+        for one, other in zip(found["float32"], found["float16"], strict=True)
+        for i in one
+    ]
+    assert 0 < max(errors) < 1e-3
+    sizes = [(tmp_path / name).stat().st_size for name in ("float16", "float32")]
+    assert sizes[0] < 0.6 * sizes[1]
+    with pytest.raises(RhovecError, match='stored "float32" or "float16", not \'int4\''):
+        Index.build(FORMULAE[:9], vectors=kernel, stored="int4")  # type: ignore[arg-type]
 
 
 KILLED = """

@@ -1,5 +1,5 @@
 """The command line: `rhovec parse | robustness | kernel | embed | similarity | decode | compare |
-search | corpus | train | evaluate | bench | demo`.
+index | corpus | train | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one a line, so that
 commands pipe. A mistake of the user's is one line on stderr and exit code 2. Heavy libraries are
@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import RhovecError
-from . import corpus, train
+from . import corpus, index, train
 from .bench import bench
 from .compare import compare
 from .decode import decode
@@ -26,7 +26,6 @@ from .embed import embed, similarity
 from .evaluate import evaluate
 from .formulae import parse_command, robustness
 from .kernel import kernel
-from .search import search
 
 
 class _Commands(TyperGroup):
@@ -98,7 +97,7 @@ app.command()(embed)
 app.command()(similarity)
 app.command()(decode)
 app.command()(compare)
-app.command()(search)
+app.add_typer(index.app, name="index")
 app.add_typer(corpus.app, name="corpus")
 app.add_typer(train.app, name="train")
 app.command()(evaluate)

@@ -12,7 +12,6 @@ import typer
 
 from ..errors import RhovecError
 from .embed import Device, ModelPath, _warn
-from .search import read_schema
 from .shared import (
     FormulaFiles,
     JsonLines,
@@ -20,6 +19,7 @@ from .shared import (
     parse_formulae,
     progress_bar,
     read_formulae,
+    read_schema,
     read_vectors,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
+    from ..formula import Schema
     from ..kernel import Progress
     from ..signals import BaseMeasure, Traces, Trajectories
 
@@ -114,6 +116,9 @@ StepOrAuto = Annotated[
 ]
 
 
+_IDENTIFIER = re.compile(r"[\w.\-/]+")  # of a requirement; a formula has no colon
+
+
 class Line(NamedTuple):
     """A formula's text and where it stands: `requirements.stl, line 3`, or `formula 2`."""
 
@@ -164,6 +169,19 @@ def parse_formulae(lines: Iterable[Line], discrete: str = "", **options: Any) ->
     return formulae
 
 
+def split_requirements(lines: Iterable[Line]) -> tuple[list[str | None], list[Line]]:
+    """Split `REQ-12: always x_0 > 1` into identifier and formula; None for a line without one."""
+    identifiers: list[str | None] = []
+    formulae = []
+    for text, place in lines:
+        head, colon, formula = text.partition(":")
+        named = bool(colon) and _IDENTIFIER.fullmatch(head.strip()) is not None
+        identifiers.append(head.strip() if named else None)
+        # Blanks in place of the identifier: columns in error messages stay those of the line.
+        formulae.append(Line(" " * (len(head) + 1) + formula if named else text, place))
+    return identifiers, formulae
+
+
 def split_names(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     if text and not names:
@@ -189,6 +207,19 @@ def replacing_text(path: Path) -> Iterator[IO[str]]:
         text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="", write_through=True)
         yield text
         text.detach()
+
+
+def read_schema(path: Path) -> Schema:
+    from ..formula import Schema
+
+    try:
+        return Schema.from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+    except RhovecError as error:
+        raise RhovecError(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise RhovecError(f"{path}: no UTF-8 text") from None
 
 
 def read_vectors(path: Path) -> np.ndarray:

@@ -26,6 +26,7 @@ from ..formula import Formula, Schema
 from ..formula.programs import FormulaLike, as_formulae
 from ..kernel import Progress
 from ..signals import BaseMeasure
+from . import version1
 from .backend import Backend, Batch, Filter, Found, Stored
 from .file import FileBackend
 from .rows import REPAIR, TYPES, unit_rows
@@ -136,6 +137,15 @@ class Index:
                 ValueError):  # fmt: skip
             backend.close()
             raise RhovecError(f"{path}: its description is damaged; {REPAIR}") from None
+
+    @classmethod
+    def upgrade(cls, old: str | Path, new: str | Path) -> Index:
+        """Copy a library of version 1 to a new file of the current version, and open that.
+
+        Entries are numbered anew, without gaps. The old file is not changed.
+        """
+        with version1.reading(Path(old)) as (facts, batches):
+            return cls(FileBackend.create(Path(new), facts, batches))
 
     def save(self, path: str | Path) -> None:
         """Copy the library, as it is now, to a new file."""

@@ -129,7 +129,7 @@ class Rows:
 
     @classmethod
     def open(cls, path: Path) -> Rows:
-        _require_sqlite(path)
+        require_sqlite(path)
         mode = "mode=rw"
         if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
             # SQLite notes readers and writers in files beside this one. Where it cannot make them,
@@ -149,8 +149,9 @@ class Rows:
                 )
                 if (application, version) == (APPLICATION, 1):
                     raise RhovecError(
-                        f"{path}: a library of version 1, without checksums; "
-                        f"rv.Index.upgrade(old, new) copies it to a new file of version {VERSION}"
+                        f"{path}: a library of version 1; copy it to a new file of version "
+                        f"{VERSION} with `rhovec index upgrade OLD NEW`, or in Python with "
+                        "rv.Index.upgrade(old, new)"
                     )
                 tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
                 if (application, version, tables) != (APPLICATION, VERSION, set(SCHEMA)):
@@ -315,13 +316,15 @@ class Rows:
 
     def _read_labels(self, state: State) -> None:
         """Take in the labels that were added since."""
+        if self._labels_digest == state.labels:
+            return
         query = "SELECT id, variables, tags, checksum FROM labels WHERE id > ? ORDER BY id"
         for *row, checksum in self.database.execute(query, (len(self._labels),)):
             try:
                 if checksum != _checksum(self._salt, b"label", row):
                     raise ValueError("checksum")
                 number, variables, tags = row
-                label = Label(frozenset(_texts(variables)), tuple(_texts(tags)))
+                label = Label(frozenset(texts_of(variables)), tuple(texts_of(tags)))
             except (ValueError, TypeError, RecursionError):
                 raise RhovecError(f"{self.name}: its tags are damaged; {REPAIR}") from None
             self._labels.append(label)
@@ -352,7 +355,9 @@ class Rows:
 
     def entries(self, ids: np.ndarray) -> list[Entry]:
         """The entries with these ids (m,), all of which must be there."""
-        found, labels, entries = self._select(ids), self.labels(), []
+        found, labels, entries = self._select(ids), self._labels, []
+        if any(isinstance(row[4], int) and row[4] > len(labels) for row in found.values()):
+            self.labels()  # takes in those that were added since
         for i in ids.tolist():
             _, text, requirement, _, label, *_ = found[i]
             try:
@@ -454,13 +459,12 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 
 
 def _checksum(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b"") -> int:
-    """64 bits, as SQLite's signed integers. JSON tells types and ends of the fields apart."""
-    digest = hashlib.blake2b(json.dumps(fields).encode(), digest_size=8, salt=salt, person=kind)
-    digest.update(data)
-    return int.from_bytes(digest.digest(), "little", signed=True)
+    """64 bits of SHA-256, as SQLite's signed integers. JSON tells types and ends of fields apart."""
+    digest = hashlib.sha256(salt + kind + json.dumps(fields).encode() + data).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)
 
 
-def _texts(text: str) -> list[str]:
+def texts_of(text: str) -> list[str]:
     """A list of texts, from JSON."""
     names = json.loads(text)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -485,7 +489,7 @@ def _file_number(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def _require_sqlite(path: Path) -> None:
+def require_sqlite(path: Path) -> None:
     try:
         with path.open("rb") as stream:
             head = stream.read(16)
