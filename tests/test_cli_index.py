@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 from pathlib import Path
@@ -153,6 +154,15 @@ def test_verify(library: Path) -> None:
     content[content.index(b"x_1 > 1")] ^= 1
     library.write_bytes(content)
     assert f"{library}: entry 3 is damaged; restore it from a copy" in refused("verify", library)
+
+
+def test_upgrade(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    data = Path(__file__).parent / "data" / "library-version-1.rhovec.gz"
+    old.write_bytes(gzip.decompress(data.read_bytes()))
+    assert "rhovec index upgrade OLD NEW" in refused("search", old, "x_0 > 1")
+    assert run("upgrade", old, new) == f"4 formulae in {new}\n"
+    assert [row["id"] for row in lines("search", new, "x_0 > 0.1", "--tags", "b")] == [2, 3]
 
 
 def test_a_model_of_ones_own_is_asked_for(tmp_path: Path) -> None:

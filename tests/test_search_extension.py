@@ -11,7 +11,7 @@ import pytest
 import rhovec as rv
 from rhovec.errors import RhovecError
 from rhovec.formula import Formula
-from rhovec.search import Backend, Batch, Entry, Facts, Filter, Index, describe
+from rhovec.search import Backend, Batch, Entry, Facts, Filter, Index, Signatures, describe
 
 TEXTS = [
     "always[0,5] x_0 > 0", "not eventually[0,5] x_0 <= 0", "x_1 > 1", "always x_1 < 2 and x_0 > 0",
@@ -109,7 +109,7 @@ def test_vectors_from_outside(tmp_path: Path) -> None:
 
 def test_a_backend_from_outside_answers_as_the_file_does(tmp_path: Path) -> None:
     kernel, formulae = rv.StlKernel(n_signals=64), rv.random_formulae(60, 3)
-    maker = rv.search.Signatures(kernel)
+    maker = Signatures(kernel)
     tags = [["even"] if i % 2 == 0 else [] for i in range(60)]
     ours = Index.build(formulae, tmp_path / "library", vectors=kernel, tags=tags)
     other = Index(Lists(describe(maker, 64)), kernel)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 import time
+import traceback
 import warnings
 import zlib
 from collections import Counter
@@ -26,6 +28,7 @@ import rhovec as rv
 from rhovec.formula import Formula
 from rhovec.search import Index, coarse, file, rows
 
+PATIENCE = 60  # seconds until a process says something
 ALL = 100_000  # more hits than any library here has entries, but for the million
 
 
@@ -69,7 +72,7 @@ def kills(folder: Path, n: int, seed: int = 0) -> dict[str, Any]:
         patch.setattr(coarse, "SINGLE_LIST", 50)
         for number in range(n):
             patch.setattr(rows, "WAIT", 5.0)
-            lines = _killed(path, chance.random(), chance.choice([0.01, 0.1, 0.4]), number)
+            lines = _killed(path, chance.random(), chance.choice([0.05, 0.2, 0.6]), number)
             possible = entries
             for line in lines:
                 action, phase, change = json.loads(line)
@@ -94,7 +97,7 @@ def kills(folder: Path, n: int, seed: int = 0) -> dict[str, Any]:
 def _after(entries: dict[int, int] | None, action: str, change: Any) -> dict[int, int] | None:
     if action == "build":
         return {i + 1: number for i, number in enumerate(change)}
-    if entries is None or action == "flush":
+    if entries is None or action in ("opening", "compaction"):
         return entries
     if action == "add":
         return entries | dict(change)
@@ -128,16 +131,18 @@ def _killed(path: Path, share: float, longest: float, seed: int) -> list[str]:
         try:
             os.close(reading)
             _work(path, random.Random(seed), lambda *say: os.write(writing, _line(*say)))
+        except Exception:
+            traceback.print_exc()
         finally:
-            os._exit(1)  # only if something went wrong
+            os._exit(1)  # not killed: something went wrong
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        first = stream.readline()  # it has begun
+        begun, _, _ = select.select([reading], [], [], PATIENCE)
         time.sleep(share * longest)
         os.kill(child, signal.SIGKILL)
-        said = first + stream.read()
+        said = stream.read()
     _, status = os.waitpid(child, 0)
-    assert os.WIFSIGNALED(status), said.decode()
+    assert begun and os.WIFSIGNALED(status), said.decode()
     return said.decode().splitlines()
 
 
@@ -152,14 +157,14 @@ def _work(path: Path, chance: random.Random, say: Callable[..., object]) -> None
         say("build", "begin", numbers)
         Index.build(map(formula, numbers), path, vectors=Hashed(), requirements=_names(numbers))
         say("build", "end", numbers)
-    else:
-        say("flush", "begin", None)
     while True:
+        say("opening", "begin", None)
         with Index.open(path, vectors=Hashed()) as index:
+            say("opening", "end", None)
             for _ in range(chance.randrange(1, 12)):
                 last = index._backend._rows.state().last
                 held = [hit.id for hit in index.search(formula(0), ALL)]
-                action = chance.choice(["add", "add", "delete", "flush"])
+                action = chance.choice(["add", "add", "delete", "compaction"])
                 if action == "add":
                     numbers = [chance.randrange(10**6) for _ in range(chance.randrange(1, 40))]
                     change: Any = list(enumerate(numbers, last + 1))
@@ -170,8 +175,8 @@ def _work(path: Path, chance: random.Random, say: Callable[..., object]) -> None
                     say("delete", "begin", change)
                     index.delete(change)
                 else:
-                    action, change = "flush", None
-                    say("flush", "begin", None)
+                    action, change = "compaction", None
+                    say("compaction", "begin", None)
                     index.flush()
                 say(action, "end", change)
 
