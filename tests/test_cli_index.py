@@ -204,7 +204,7 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
     vectors = ("--vectors", tmp_path / "v.npy")
     assert "leave one of them out" in refused("search", library, "x_0 > 1", *vectors)
     assert "--rerank compares" in refused("search", library, *vectors, "--rerank")
-    assert "formula 1, column 12" in refused("add", library, "REQ-1: x_0 >")
+    assert "formula 1, column 13" in refused("add", library, "REQ-1: x_0 >")
     assert "at least one signal" in refused("build", other, "x_0 > 1", "--signals", 0)
     file = tmp_path / "v.npy"
     assert "cannot be read" in refused("search", library, "--vectors", file)

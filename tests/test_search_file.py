@@ -41,11 +41,16 @@ def ids(hits: list[Hit]) -> list[int]:
 
 BUILT = """
 import sys, rhovec as rv
-from rhovec.search import Index
+from rhovec.search import Index, index
+index.CHUNK = 1
 path, name = sys.argv[1:]
-sys.stdin.readline()
+def formulae():
+    yield f"x_0 > {name}"
+    yield f"x_1 > {name}"
+    print("ready", flush=True)  # the file is almost complete
+    sys.stdin.readline()
 try:
-    Index.build([f"x_0 > {name}", f"x_1 > {name}"], path, vectors=rv.StlKernel(n_signals=16)).close()
+    Index.build(formulae(), path, vectors=rv.StlKernel(n_signals=16)).close()
     print("built", name)
 except rv.RhovecError as error:
     print(error)
@@ -117,7 +122,9 @@ def test_of_two_that_build_one_wins(tmp_path: Path) -> None:
     path = tmp_path / "library"
     with start(BUILT, path, 1) as one, start(BUILT, path, 2) as other:
         for process in (one, other):
-            assert process.stdin
+            assert process.stdin and process.stdout
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, other):
             process.stdin.write("\n")
             process.stdin.flush()
         said = [process.communicate()[0] for process in (one, other)]
@@ -128,7 +135,10 @@ def test_of_two_that_build_one_wins(tmp_path: Path) -> None:
     assert texts(path) == [f"x_0 > {name}", f"x_1 > {name}"]
 
 
-def test_a_file_that_appears_during_a_build_is_kept(tmp_path: Path) -> None:
+def test_a_file_that_appears_during_a_build_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_module, "CHUNK", 2)
     path = tmp_path / "library"
 
     def formulae() -> Iterator[Formula]:

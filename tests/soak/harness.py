@@ -206,7 +206,6 @@ def _answers(path: Path) -> list[Any]:
     """Open a library and use all of it, then change it and use it again."""
     found: list[Any] = []
     with Index.open(path, vectors=Hashed(64)) as index:
-        index.verify()
         for _ in range(2):
             found.append(index.search([formula(7), formula(8)], ALL))
             found.append(index.search(formula(9), 7, tags="odd", variables="x_0", max_depth=3))
@@ -242,22 +241,34 @@ def flips(folder: Path, n: int, seed: int = 0, size: int = 150) -> dict[str, Any
                 while number % 2 and not damaged[place]:
                     place = chance.randrange(len(damaged))
                 damaged[place] ^= 1 << chance.randrange(8)
-                target = folder / "damaged"
-                target.mkdir(exist_ok=True)
-                for each, content in (good | {name: bytes(damaged)}).items():
-                    (target / each).write_bytes(content)
+                content = good | {name: bytes(damaged)}
                 try:
-                    answers = _answers(target / "library")
+                    answers = _answers(_written(folder / "damaged", content))
                 except rv.RhovecError:
                     counted["noticed"] += 1
                 else:
                     assert answers == expected, f"byte {place} of {name}, unnoticed"
                     counted["harmless"] += 1
-                for each in target.iterdir():
-                    each.unlink()
+                try:
+                    with Index.open(
+                        _written(folder / "damaged", content), vectors=Hashed(64)
+                    ) as index:
+                        index.verify()
+                except rv.RhovecError:
+                    counted["noticed by opening or verify"] += 1
             for each, content in good.items():
                 (folder / each).write_bytes(content)
     return {"flips": n, **counted, "unnoticed": 0, "bytes": path.stat().st_size}
+
+
+def _written(folder: Path, files: dict[str, bytes]) -> Path:
+    """The library in a folder that holds these files and no others."""
+    folder.mkdir(exist_ok=True)
+    for each in folder.iterdir():
+        each.unlink()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return folder / "library"
 
 
 def cuts(folder: Path, size: int = 150, limit: int | None = None, seed: int = 0) -> dict[str, Any]:
