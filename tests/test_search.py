@@ -1,4 +1,4 @@
-"""Search: exact against brute force, approximate against exact, durable rows, strangers' files."""
+"""Search: exact against brute force, approximate against exact, duplicates, what a library keeps."""
 
 from __future__ import annotations
 
