@@ -1,7 +1,7 @@
 # make demo      see what rhovec does
 # make quick     the tests for daily work: the language, the engine and the command line, a minute
 # make test      all tests, under ten minutes on two cores
-# make soak      kill loops, long fuzzing and large sizes, an hour or more
+# make soak      kill loops, long fuzzing and large sizes, minutes; writes results/soak.*
 # make lint      formatting, style and types
 # make bench     the exact engine against other libraries: same work, same run
 # make compare   agreement with other libraries
@@ -29,7 +29,7 @@ test: $(VENV)/developer
 	$(BIN)/python -m pytest
 
 soak: $(VENV)/developer
-	$(BIN)/python -m pytest -m soak tests/soak
+	$(BIN)/python -m pytest -m soak -s tests/soak
 
 lint: $(VENV)/developer
 	$(BIN)/ruff format --check .

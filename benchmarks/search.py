@@ -4,12 +4,12 @@ python benchmarks/search.py                          1,000,000 formulae, signatu
 python benchmarks/search.py --rows 100000            a tenth, where graphs are built in minutes, too
 python benchmarks/search.py --neural --rows 200000   the shipped model's vectors instead
 
-Formulae are the corpus' training split, queries its test split, so no query is in the library. Every
-engine works in a process of its own, for its peak memory; the others get the same vectors from a
-file, and hold their index in memory. One query at a time. The measures are exact search over the
-vectors in full precision, and the exact kernel's own ranking; as many formulae mean the same, a hit
-counts if it is as good as the tenth best. Engines that are not installed are left out:
-pip install faiss-cpu usearch.
+Formulae are the training split of the corpus, queries its test split, so no query is in the library.
+Each engine runs in a process of its own, for its peak memory; the others get the same vectors from a
+file and hold their index in memory. All store 16-bit floats. Queries are asked one at a time. Answers
+are compared with exact search over the vectors in full precision, and with the ranking of the exact
+kernel; since many formulae mean the same, a hit counts if it is as good as the tenth best. Engines that
+are not installed are left out: pip install faiss-cpu usearch.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def corpus(n: int, seed: int, split: str) -> Iterator[Formula]:
 
 
 def source(given: argparse.Namespace) -> Model | Signatures:
-    """What makes the vectors."""
+    """The shipped model, or signatures."""
     if given.neural:
         return load()
     return Signatures(StlKernel(BaseMeasure(), given.signals, seed=given.seed))
 
 
 class Timed:
-    """Vectors that know how long they took, and are kept for the other engines."""
+    """Measure the time that vectors take, and keep them for the other engines."""
 
     def __init__(self, maker: Model | Signatures, kept: IO[bytes]):
         self.maker, self.kept = maker, kept
@@ -88,7 +88,7 @@ class Timed:
 
 
 class Drawn:
-    """Formulae that know how long it took to draw them."""
+    """Measure the time that drawing formulae takes."""
 
     def __init__(self, formulae: Iterator[Formula]):
         self.formulae, self.seconds = formulae, 0.0
@@ -125,7 +125,7 @@ def build(given: argparse.Namespace) -> dict[str, Any]:
     path = given.folder / "library.rhovec"
     with (given.folder / "vectors").open("wb") as kept:
         watch = Timed(maker, kept)
-        with Index.build(drawn, path, vectors=maker) as index:
+        with Index.build(drawn, path, vectors=maker, stored="float16") as index:
             total = time.perf_counter() - start - drawn.seconds - watch.keeping
             assert len(index) == given.rows
     return {
@@ -161,9 +161,9 @@ def query(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def stored(given: argparse.Namespace, start: int) -> np.ndarray:
-    """Some of the library's vectors as they were made, (n, dimension) float32.
+    """Vectors of the library as they were made, (n, dimension) float32, from row `start` on.
 
-    Read, not mapped: pages of a mapped file would count as memory of the engine.
+    They are read, not mapped: pages of a mapped file would count as memory of the engine.
     """
     with (given.folder / "vectors").open("rb") as stream:
         width = np.load(given.folder / "queries.npy", mmap_mode="r").shape[1]
@@ -172,7 +172,7 @@ def stored(given: argparse.Namespace, start: int) -> np.ndarray:
 
 
 def truth(given: argparse.Namespace) -> dict[str, Any]:
-    """The nearest by exact search over the vectors in full precision."""
+    """Find the nearest by exact search over the vectors in full precision."""
     queries = np.load(given.folder / "queries.npy")
     best = np.full((len(queries), JUDGED), -np.inf, np.float32)
     ids = np.zeros((len(queries), JUDGED), np.int64)
@@ -191,15 +191,14 @@ def truth(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def judge(given: argparse.Namespace) -> dict[str, Any]:
-    """The exact kernel's values for the nearest by vectors, with signals of its own."""
+    """Compute the exact kernel, with other signals, for the nearest by vectors."""
     queries = list(corpus(given.judged, given.seed, "test"))
     ids = np.load(given.folder / "truth-ids.npy")[: given.judged]
     rows = Rows.open(given.folder / "library.rhovec")
     kernel = StlKernel(BaseMeasure(), JUDGE_SIGNALS, seed=given.seed + 1)
     values = np.empty(ids.shape)
     for i, phi in enumerate(queries):
-        entries = rows.entries(ids[i])
-        values[i] = kernel.gram([phi], [entries[number][0] for number in ids[i].tolist()])[0]
+        values[i] = kernel.gram([phi], [entry.formula for entry in rows.entries(ids[i])])[0]
     np.save(given.folder / "judged.npy", values)
     best = np.argsort(-values, axis=1)[:, :K]
     return {"ranks": [int(r) for r in np.quantile(best.max(1), [0.5, 0.95, 1])]}

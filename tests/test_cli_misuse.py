@@ -7,6 +7,7 @@ and one line that names what is wrong, and must leave every file as it was.
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
@@ -29,6 +30,7 @@ from .models.tiny_decoder import save_tiny_decoder
 
 COMMAND: Any = get_command(app)
 SOURCE = str(Path(rhovec.__file__).parents[1])
+OLD_LIBRARY = Path(__file__).parent / "data" / "library-version-1.rhovec.gz"
 
 # -- the right invocations: arguments, and options with their values ------------------------------
 
@@ -42,7 +44,13 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "similarity --by kernel": (TWO, {"--signals": "20"}),
     "decode": (["good.npy"], {"--model": "model", "--samples": "1"}),
     "compare": (TWO, {"--signals": "20"}),
-    "search": (["library", "x_0 > 1"], {}),
+    "index build": (["new", "x_0 > 1"], {"--signals": "24"}),
+    "index add": (["library", "x_0 > 1"], {}),
+    "index delete": (["library", "1"], {}),
+    "index search": (["library", "x_0 > 1"], {}),
+    "index duplicates": (["library"], {}),
+    "index verify": (["library"], {}),
+    "index upgrade": (["old", "new"], {}),
     "evaluate": (["fidelity"], {"--model": "model", "--formulae": "good.stl"}),
     "bench": ([], {"--model": "model", "--count": "2", "--signals": "20"}),
     "demo": ([], {}),
@@ -51,15 +59,11 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "train encoder": ([], {"--out": "new", "--preset": "tiny", "--set": "steps=1"}),
     "train decoder": ([], {"--out": "new", "--preset": "tiny", "--set": "steps=1"}),
 }
-# Options that change what `search` does take other arguments, or need another option.
-WITH = {
-    "--vectors": (["library"], []),
-    "--delete": (["library"], []),
-    "--threshold": (["library"], ["--duplicates"]),
-    **dict.fromkeys(
-        ("--signals", "--seed", "--sigma2", "--traces", "--schema"), (["new", "x_0 > 1"], ["--build"])
-    ),
-}  # fmt: skip
+WRITTEN = {
+    ("corpus build", "FOLDER"),
+    ("index build", "LIBRARY"),
+    ("index upgrade", "NEW"),
+}  # arguments
 
 # -- wrong values ---------------------------------------------------------------------------------
 
@@ -101,7 +105,7 @@ CONTENTS = {  # of files; those without a suffix are tried under every one
 SUFFIXES = {  # of what is read, by its option or, of an argument, its name
     "--formulae": [".stl", ".csv"], "--traces": [".csv", ".npy", ".parquet"],
     "--model": [""], "--schema": [".json"], "--vectors": [".npy"], "--add": [".json"],
-    "LIBRARY": [""], "FOLDER": [""], "VECTORS|FORMULA": [".npy", ".jsonl"],
+    "LIBRARY": [""], "OLD": [""], "FOLDER": [""], "VECTORS|FORMULA": [".npy", ".jsonl"],
 }  # fmt: skip
 WORDS = {
     "FORMULA": ["", "x_0 >", "G[0,1 x_0 > 1", "always[3,1] x_0 > 1", "x_0 == 1", "grün?", "x_0 > 1 and",
@@ -112,7 +116,7 @@ WORDS = {
     "--time-column": ["", "nonsense"],
     "--variables": [",", "nonsense", "x_0,x_0"],
     "--device": ["", "abacus", "cuda:99"],
-    "--delete": [",", "one", "0", "-1", "99", "1,99", "9" * 30],
+    "ID": ["", "one", "0", "-1", "99", "1.5", "1,2", "9" * 30],
     "--preset": ["", "nonsense"],
     "--set": ["", "steps", "=1", "nonsense=1", "steps=x", "device=cpu"],
 }  # fmt: skip
@@ -181,11 +185,11 @@ def cases(name: str) -> Iterator[Case]:
     for parameter in command.params:
         kind = parameter.metavar or parameter.display_type(Context(command))
         if parameter.param_type_name == "argument":
-            for value in wrong_values(kind, kind, name == "corpus build", ""):
+            for value in wrong_values(kind, kind, (name, kind) in WRITTEN, ""):
                 about = (kind, "formula", "claim", Path(value).name)
                 yield Case(call(to=[*arguments[:place], value, *arguments[place + 1 :]]), about)
             if parameter.required:
-                yield Case(name.split(), (kind,))
+                yield Case([*name.split(), *arguments[:place]], (kind,))
             place += 1
             continue
         option = max(parameter.opts, key=len)
@@ -195,11 +199,9 @@ def cases(name: str) -> Iterator[Case]:
         yield Case([*name.split(), *arguments, option], (option,))
         writes = option in ("--out", "--plot")
         for value in wrong_values(kind, option, writes, parameter.help or ""):
-            to, more = WITH.get(option, (arguments, [])) if name == "search" else (arguments, [])
-            word = {"--delete": "no entry"}.get(option, option.split("-")[-1].rstrip("s"))
-            yield Case(
-                call(*more, option, value, without=option, to=to), (word, Path(value).name or word)
-            )
+            word = option.split("-")[-1].rstrip("s")
+            to = ["library"] if option == "--vectors" else arguments  # in place of formulae
+            yield Case(call(option, value, without=option, to=to), (word, Path(value).name or word))
 
 
 # -- what must not happen ---------------------------------------------------------------------------
@@ -222,9 +224,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "good.stl").write_text("\n".join(TWO))
     np.save(root / "good.npy", np.eye(2, 24))
     save_tiny_decoder(root / "model")
+    (root / "old").write_bytes(gzip.decompress(OLD_LIBRARY.read_bytes()))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        assert call("search", "library", *TWO, "--build", "--signals", "24") == (0, "")
+        assert call("index", "build", "library", *TWO, "--signals", "24") == (0, "")
         assert call("corpus", "build", "corpus", "--families", "2") == (0, "")
     return root
 
@@ -265,7 +268,8 @@ def test_every_command_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert set(commands()) == set(map(plain, RIGHT))
     assert sum(1 for name in RIGHT for _ in cases(name)) > 1000
     for name in ("parse", "robustness", "embed", "similarity", "similarity --by kernel", "decode",
-                 "compare", "search", "bench", "corpus stats"):  # fmt: skip
+                 "compare", "index search", "index duplicates", "index verify", "bench",
+                 "corpus stats"):  # fmt: skip
         arguments, options = RIGHT[name]
         given = [word for pair in options.items() for word in pair]
         assert call(*name.split(), *given, *arguments) == (0, ""), name
@@ -306,18 +310,24 @@ robustness always[0,9]x_0>1 --traces good.csv --end strict
 decode good.npy x_0>1 --model model
 decode good.npy --formulae good.stl --model model
 decode good.npy --check 10 --model model
-search library x_0>1 --build
-search library x_0>1 --build --add
-search library x_0>1 --duplicates
-search library x_0>1 --delete 1
-search library x_0>1 --vectors good.npy
-search library x_0>1 --signals 5
-search library x_0>1 --threshold 0.9
-search library --duplicates --rerank
-search library x_0>1 --add -k 3
-search new x_0>1 --build --traces good.csv --model default
-search new x_0>1 --build --layout long
-search library x_0>1 --model model
+index
+index build library x_0>1
+index build new x_0>1 --traces good.csv --model default
+index build new x_0>1 --layout long
+index add library x_0>1 -k 3
+index delete library
+index delete library 1 --rerank
+index duplicates library x_0>1
+index duplicates library --rerank
+index search library x_0>1 --vectors good.npy
+index search library --vectors good.npy --rerank
+index search library x_0>1 --signals 5
+index search library x_0>1 --threshold 0.9
+index search library x_0>1 --model model
+index search old x_0>1
+index verify library x_0>1
+index upgrade library new
+search library x_0>1
 corpus stats corpus --plot corpus
 corpus
 train
@@ -369,8 +379,8 @@ def in_process(code: str, *arguments: str, folder: Path, stdout: Any = None) -> 
         "robustness -F many.stl -t good.csv -o old.npy",
         "similarity -F many.stl --by kernel --signals 20 -o old.csv --plot old.png",
         "embed -F many.stl --model model -o old.npy",
-        "search new -F many.stl --build --signals 20",
-        "search library -F many.stl --add",
+        "index build new -F many.stl --signals 20",
+        "index add library -F many.stl",
         "corpus build corpus2 --families 2",
     ],
 )
@@ -393,7 +403,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    "line", ["parse x_0>1", "compare x_0>1 x_0>2 --signals 9", "search library x_0>1"]
+    "line", ["parse x_0>1", "compare x_0>1 x_0>2 --signals 9", "index search library x_0>1"]
 )
 def test_a_full_disk_behind_stdout(line: str, folder: Path) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -408,7 +418,7 @@ def test_a_full_disk_behind_stdout(line: str, folder: Path) -> None:
     [
         "compare x_0>1 x_1>2 --signals 1000000000",
         "similarity x_0>1 x_1>1 --by kernel --signals 20000000 -o good.npy",
-        "search new x_0>1 --build --signals 20000000",
+        "index build new x_0>1 --signals 20000000",
     ],
 )
 def test_control_c(line: str, folder: Path) -> None:

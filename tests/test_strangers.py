@@ -12,7 +12,6 @@ import io
 import json
 import os
 import pickle
-import sqlite3
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 import rhovec as rv
 from rhovec.search.rows import SCHEMA
 
+from .libraries import change
 from .models.tiny import save_tiny
 
 # -- the package ------------------------------------------------------------------------------------
@@ -208,24 +208,33 @@ TABLES = [
     "CREATE TABLE x (a, b AS (a || 'x'))",
     "CREATE INDEX i ON rows (abs(depth))",
     "CREATE VIRTUAL TABLE f USING fts5(a)",
-    "DROP TABLE vectors",
+    "DROP TABLE labels",
     "PRAGMA user_version=7",
     "PRAGMA application_id=7",
 ]
+FIELD = "UPDATE facts SET facts = json_set(facts, '$.{}', {})"
 VALUES = [
     *(
-        (f"UPDATE facts SET value = ? WHERE name = '{name}'", value)
-        for name in ("recipe", "schema", "signals", "dimension")
-        for value in (*PICKLES, "x", NESTED, "[]", "7", -1, 2**40, 1e300)
+        (FIELD.format(name, "?"), value)
+        for name in ("recipe", "schema", "dimension", "kind", "stored", "sigma2", "fingerprint")
+        for value in ("x", NESTED, "[]", "7", -1, 2**40, 1e300)
+        if (name, value) not in (("sigma2", 2**40), ("sigma2", 1e300))  # another scale, no more
     ),
-    ("DELETE FROM facts WHERE name > ?", ""),
-    *(("UPDATE vectors SET vector = ?", value) for value in (PICKLE, bytes(48), b"\xff" * 48)),
+    *((FIELD.format("recipe", "json(?)"), value) for value in ("[]", "{}", '{"kernel": []}')),
+    *(("UPDATE facts SET facts = ?", value) for value in (PICKLE, NESTED, "[]", "{}", "", 7)),
+    *(("UPDATE facts SET signals = ?", value) for value in (*PICKLES, "x", 7)),
+    ("DELETE FROM facts WHERE id > ?", 0),
+    ("DELETE FROM state WHERE id > ?", 0),
+    ("UPDATE state SET last = ?", 2**40),
+    ("UPDATE state SET deletions = ?", -(2**40)),
+    *(("UPDATE rows SET vector = ?", value) for value in (PICKLE, bytes(96), b"\xff" * 96, "x")),
     *(("UPDATE rows SET formula = ?", value) for value in (PICKLE, NESTED, "", 7)),
-    *((f"UPDATE rows SET {name} = ?", v) for name in ("depth", "label") for v in (PICKLE, "x")),
+    *(("UPDATE rows SET depth = ?", value) for value in (PICKLE, "x", 2**40)),
+    *(("UPDATE rows SET label = ?", value) for value in (PICKLE, "x", 2**40, 0, -1, 99)),
     *(
         (f"UPDATE labels SET {name} = ? WHERE id = 1", v)
         for name in ("variables", "tags")
-        for v in (PICKLE, NESTED, "{'a'", "7", 7)
+        for v in (PICKLE, NESTED, "{'a'", "7", 7, "[7]", '"x"')
     ),
 ]
 
@@ -244,13 +253,6 @@ TEXTS = ["x_0 > 1", "always x_1 < 2"]
 def library(stored: bytes, tmp_path: Path) -> Path:
     (tmp_path / "library").write_bytes(stored)
     return tmp_path / "library"
-
-
-def change(library: Path, *statements: tuple[str, tuple[Any, ...]]) -> None:
-    database = sqlite3.connect(library, isolation_level=None)
-    for statement in statements:
-        database.execute(*statement)
-    database.close()
 
 
 def use(library: Path) -> None:
@@ -278,7 +280,7 @@ def test_a_library_with_more_than_our_tables(library: Path, statement: str) -> N
 
 
 def test_a_library_with_tables_that_compute(library: Path) -> None:
-    sql = SCHEMA[2].replace("depth INTEGER", "depth AS (load_extension('stranger'))")
+    sql = SCHEMA[3].replace("depth INTEGER", "depth AS (load_extension('stranger'))")
     change(library, ("PRAGMA writable_schema=ON", ()),
            ("UPDATE sqlite_master SET sql = ? WHERE name = 'rows'", (sql,)))  # fmt: skip
     refused(use, library)
@@ -286,7 +288,8 @@ def test_a_library_with_tables_that_compute(library: Path) -> None:
 
 @pytest.mark.parametrize(("statement", "value"), VALUES, ids=range(len(VALUES)))
 def test_a_library_with_other_values(library: Path, statement: str, value: Any) -> None:
-    change(library, (statement, (value,)))
+    """With checksums that fit: a stranger can compute them, too."""
+    change(library, (statement, (value,)), sealed=True)
     refused(use, library)
 
 

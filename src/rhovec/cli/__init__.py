@@ -1,4 +1,4 @@
-"""The command line: `rhovec parse | robustness | compare | embed | similarity | decode | search |
+"""The command line: `rhovec parse | robustness | compare | embed | similarity | decode | index |
 train | corpus | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one per line, so that
@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import RhovecError
-from . import corpus, train
+from . import corpus, index, train
 from .bench import bench
 from .compare import compare
 from .decode import decode
@@ -30,7 +30,6 @@ from .messages import in_options
 from .output import TerminalStream, note
 from .parse import parse
 from .robustness import robustness
-from .search import search
 from .similarity import similarity
 
 HELP_OPTIONS = ["-h", "--help"]
@@ -118,7 +117,7 @@ app.command()(compare)
 app.command()(embed)
 app.command()(similarity)
 app.command()(decode)
-app.command()(search)
+app.add_typer(index.app, name="index")
 app.add_typer(train.app, name="train")
 app.add_typer(corpus.app, name="corpus")
 app.command()(evaluate)

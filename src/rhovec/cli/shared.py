@@ -14,11 +14,12 @@ import typer
 from ..errors import RhovecError
 from ..formula import Formula, Schema
 from ..formula.lines import Line as Line
-from ..formula.lines import parse_lines, read_data, read_file
+from ..formula.lines import parse_lines, read_data, read_file, split_id
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..formula import Schema
     from ..kernel import Progress
     from ..signals import BaseMeasure, Traces, Trajectories
 
@@ -189,7 +190,7 @@ JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.
 
 def read_formulae(arguments: Sequence[str] | None, files: Sequence[str] | None) -> list[Line]:
     """The formulae of a command: its arguments, then those of its -F files, otherwise stdin's."""
-    lines = [Line(text, f"formula {i}") for i, text in enumerate(arguments or (), 1)]
+    lines = [split_id(text, f"formula {i}") for i, text in enumerate(arguments or (), 1)]
     sources = list(files or ())
     if not lines and not sources:
         if sys.stdin is None or sys.stdin.isatty():

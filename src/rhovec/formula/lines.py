@@ -61,6 +61,14 @@ def read_data(data: bytes, name: str) -> list[Line]:
     return found
 
 
+def split_id(text: str, place: str) -> Line:
+    """Split `R1: always x > 0` into identifier and formula."""
+    found = _ID.match(text)
+    if found is None:
+        return Line(text, place)
+    return Line(" " * found.end() + text[found.end() :], place, found[1])
+
+
 def parse_lines(lines: Iterable[Line], **options: Any) -> list[Formula]:
     """Parse formulae; the options are those of `rv.parse`."""
     formulae = []
@@ -76,11 +84,9 @@ def parse_lines(lines: Iterable[Line], **options: Any) -> list[Formula]:
 
 def _lines(text: str, name: str) -> Iterator[Line]:
     for number, line in enumerate(text.split("\n"), 1):
-        formula = _COMMENT.sub("", line).rstrip()
-        if found := _ID.match(formula):
-            formula = " " * found.end() + formula[found.end() :]
-        if formula.strip() or found:
-            yield Line(formula, f"{name}:{number}", found[1] if found else "")
+        found = split_id(_COMMENT.sub("", line).rstrip(), f"{name}:{number}")
+        if found.label or found.id:
+            yield found
 
 
 def _cells(text: str, name: str) -> Iterator[Line]:

@@ -1,12 +1,26 @@
 """Search in a library of formulae: nearest in meaning, exact re-ranking, duplicates, filters.
 
+index    the library that a user holds;
 vectors  what turns formulae into unit vectors: a model, or Monte Carlo signatures of a kernel;
-rows     the entries, durable, in one SQLite file;
-coarse   the approximate index of a large library, a cache beside that file;
-index    the library that a user holds.
+backend  where entries live and are searched, as one class to derive from;
+file     the backend in one file: rows in SQLite, an approximate index beside them;
+rows     the SQLite file, every row with a checksum;
+coarse   the approximate index of a large library.
 """
 
+from .backend import Backend, Batch, Entry, Facts, Filter
 from .index import Hit, Index
-from .vectors import Signatures, Vectors
+from .vectors import Signatures, Vectors, describe
 
-__all__ = ["Hit", "Index", "Signatures", "Vectors"]
+__all__ = [
+    "Backend",
+    "Batch",
+    "Entry",
+    "Facts",
+    "Filter",
+    "Hit",
+    "Index",
+    "Signatures",
+    "Vectors",
+    "describe",
+]

@@ -1,44 +1,54 @@
 """The approximate index of a large library: which few of its rows may be nearest to a vector.
 
-A unit vector x becomes (P x, r), where P x are its leading principal coordinates and r the length of
-what they leave out. That is a unit vector again, and inner products of such are upper bounds of the
-true ones, tight between neighbours: 128 numbers in 16 bits stand for a thousand. Rows are grouped
-into lists around centroids, and a query reads the nearest lists until they hold enough rows. What it
-returns are candidates: the library scores them with the stored vectors.
+A unit vector x becomes (P x, r), where P x are its leading principal coordinates and r is the norm of
+the rest. That is a unit vector again, and inner products of such vectors are upper bounds of the true
+ones, tight between neighbours: 128 numbers in 16 bits stand for a thousand. Rows are grouped into
+lists around centroids, and a query reads the nearest lists until they hold enough rows. The result
+is a set of candidates; the library scores them with the stored vectors.
 
-On disk it is a cache: a header with a checksum, then plain arrays. Whatever is wrong with the file,
-it is made anew from the library; nothing in it is trusted as an index before it is checked.
+The file is a cache: a header and plain arrays with a checksum over both. If anything is wrong with
+it, it is made again from the library; nothing in it is used before it is checked.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Self
 
 import numpy as np
 from numba import njit
 
+from ..files import writing
 from .rows import Part
 
-WIDTH = 128  # numbers of a coarse vector
+WIDTH = 128  # numbers per coarse vector
 ONE = 32767  # 1.0 in 16 bits; inner products of unit vectors then fit 31 bits
 SCANNED = 32_768  # rows that a query reads
 CANDIDATES = 200  # rows that it returns at least
-SINGLE_LIST = 20_000  # rows up to which lists do not pay
+SINGLE_LIST = 20_000  # rows up to which lists do not pay off
 SAMPLED, SAMPLED_PER_LIST = 20_000, 64  # rows from which directions and centroids are learned
-ROUNDS = 10
+ROUNDS = 10  # of k-means
 BLOCK = 16_384  # rows multiplied with all centroids at once
-FORMAT = 1
+FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Which rows of a library an index holds."""
+
+    last: int  # rows up to this id, ...
+    deletions: int  # ... except the first this many that were deleted
+    digest: int  # sum of their checksums
 
 
 @dataclass(frozen=True)
 class Coarse:
+    """The rows of a library as coarse vectors, in lists."""
+
     directions: np.ndarray  # (D, WIDTH - 1) float32, orthonormal columns; fewer if D is small
     centroids: np.ndarray  # (L, d) float32
     offsets: np.ndarray  # (L + 1,) int64: list l is rows offsets[l] to offsets[l + 1]
@@ -51,11 +61,11 @@ class Coarse:
     def __len__(self) -> int:
         return len(self.ids)
 
-    # -- making it -------------------------------------------------------------------------
+    # -- making -------------------------------------------------------------------------
 
     @classmethod
     def learn(cls, sample: np.ndarray, rows: int) -> Self:
-        """Directions and centroids for a library of so many rows, from a sample (m, D); no rows."""
+        """Directions and centroids for a library of `rows` rows, from a sample (m, D). Holds no row."""
         moments = (sample.T @ sample).astype(np.float64)
         directions = np.linalg.eigh(moments)[1][:, ::-1][:, : WIDTH - 1].astype(np.float32)
         points = _projected(sample, directions)
@@ -67,12 +77,18 @@ class Coarse:
             np.empty((0, points.shape[1]), np.int16), rows,
         )  # fmt: skip
 
-    def extended(self, parts: Iterable[Part]) -> Coarse:
-        """With more rows, sorted into the lists that it has."""
+    def extended(self, parts: Iterable[Part], alive: np.ndarray | None = None) -> Coarse:
+        """A copy with more rows, sorted into the same lists.
+
+        alive: (n,) bool, the rows to keep; all of them by default.
+        """
         sizes = np.diff(self.offsets)
         lists = [np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)]
         columns = [[self.ids], [self.depths], [self.labels], [self.codes]]
-        for ids, depths, labels, vectors in parts:
+        if alive is not None and not alive.all():
+            lists = [lists[0][alive]]
+            columns = [[column[alive]] for (column,) in columns]
+        for ids, depths, labels, vectors, _ in parts:
             points = _projected(vectors, self.directions)
             lists.append(_nearest(points, self.centroids))
             for column, new in zip(columns, (ids, depths, labels, _codes(points)), strict=True):
@@ -86,14 +102,14 @@ class Coarse:
             self.directions, self.centroids, offsets, ids, depths, labels, codes, self.learned
         )
 
-    # -- asking it -------------------------------------------------------------------------
+    # -- searching -------------------------------------------------------------------------
 
     def candidates(
         self, query: np.ndarray, count: int, allowed: np.ndarray | None = None
     ) -> np.ndarray:
         """Ids (m,) of rows that may be nearest to a unit vector (D,), in no order.
 
-        allowed: (n,) bool, rows to choose from. m is at least `count` where there are so many.
+        allowed: (n,) bool, rows to choose from. m is at least `count` if that many rows are allowed.
         """
         count = max(count, CANDIDATES)
         point = _projected(query[None], self.directions)[0]
@@ -133,58 +149,49 @@ class Coarse:
 
     # -- the cache -------------------------------------------------------------------------
 
-    def save(self, path: Path, library: str, last: int) -> None:
-        """Write it for a library whose rows up to id `last` it holds; whole or not at all."""
+    def save(self, path: Path, library: str, extent: Extent) -> None:
+        """Write the cache of a library. OSError if that fails; the old file is then left."""
         arrays = (
             self.directions, self.centroids, self.offsets, self.ids, self.depths, self.labels,
         )  # fmt: skip
-        head = {
-            "format": FORMAT, "library": library, "last": last, "learned": self.learned,
-            "checksum": _checksum(*arrays, self.codes),
-        }  # fmt: skip
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as stream:
-                _write(stream, np.frombuffer(json.dumps(head).encode(), np.uint8))
-                for array in arrays:
-                    _write(stream, array)
-                stream.write(bytes(-stream.tell() % 64))
-                stream.write(np.ascontiguousarray(self.codes).data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+        head = json.dumps(
+            {"format": FORMAT, "library": library, "learned": self.learned, **asdict(extent)}
+        )
+        checksum = _checksum(_bytes(head), *arrays, self.codes)
+        with writing(path) as stream:
+            for array in (np.array([checksum]), _bytes(head), *arrays):
+                _write(stream, array)
+            stream.write(bytes(-stream.tell() % 64))
+            stream.write(np.ascontiguousarray(self.codes).data)
 
     @classmethod
-    def load(cls, path: Path, library: str, dimension: int) -> tuple[Self, int] | None:
-        """(the index, the last id it holds), its codes mapped; None if it is not this library's.
+    def load(cls, path: Path, library: str, dimension: int) -> tuple[Self, Extent] | None:
+        """The index and which rows it holds, its codes mapped; None if it is not this library's.
 
-        Anything else but a whole, consistent file gives None, too: it is made again.
+        None, too, for anything but a whole, consistent file: it is then made again.
         """
         try:
             with path.open("rb") as stream:
-                head = json.loads(_read(stream).tobytes())
-                if (head["format"], head["library"]) != (FORMAT, library):
+                (checksum,), text = _read(stream), _read(stream)
+                head = json.loads(text.tobytes())
+                if (head.pop("format"), head.pop("library")) != (FORMAT, library):
                     return None
-                directions, centroids, offsets, ids, depths, labels = (
-                    _read(stream) for _ in range(6)
-                )
+                arrays = [_read(stream) for _ in range(6)]
+                directions, centroids, offsets, ids, depths, labels = arrays
                 start = stream.tell() + -stream.tell() % 64
                 shape = (len(ids), centroids.shape[1])
                 codes = np.memmap(stream, np.int16, "r", start, shape)
-            last, learned = int(head["last"]), int(head["learned"])
+            if checksum != _checksum(text, *arrays, codes):
+                return None
+            learned = int(head.pop("learned"))
             index = cls(directions, centroids, offsets, ids, depths, labels, codes, learned)
-            whole = head["checksum"] == _checksum(
-                directions, centroids, offsets, ids, depths, labels, codes
-            )
-            return (index, last) if whole and index._consistent(dimension) else None
-        except (OSError, ValueError, KeyError, TypeError, IndexError, MemoryError, EOFError):
+            return (index, Extent(**head)) if index._consistent(dimension) else None
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, MemoryError,
+                RecursionError, EOFError):  # fmt: skip
             return None
 
     def _consistent(self, dimension: int) -> bool:
-        """Shapes and types fit, and every list lies within the rows."""
+        """Whether shapes and types fit and every list lies within the rows."""
         n, width = len(self.ids), self.centroids.shape[1]
         shapes = (
             (self.directions, (dimension, width - 1), np.float32),
@@ -204,15 +211,17 @@ class Coarse:
 
 
 def n_lists(rows: int) -> int:
+    """Number of lists for a library of `rows` rows."""
     return 1 if rows <= SINGLE_LIST else int(rows**0.5)
 
 
 def n_sampled(rows: int) -> int:
+    """Number of rows from which a library of `rows` rows learns its lists."""
     return max(SAMPLED, SAMPLED_PER_LIST * n_lists(rows))
 
 
 def _projected(vectors: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Unit vectors (n, D) -> their coarse vectors (n, d) float32."""
+    """Coarse vectors (n, d) float32 of unit vectors (n, D)."""
     inside = vectors @ directions
     rest = np.sqrt(np.maximum(0, 1 - (inside * inside).sum(1, keepdims=True)))
     return np.concatenate([inside, rest], axis=1, dtype=np.float32)
@@ -224,7 +233,7 @@ def _codes(points: np.ndarray) -> np.ndarray:
 
 
 def _nearest(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """(n,) int32: the nearest centroid of each point."""
+    """Number of the nearest centroid of each point, (n,) int32."""
     blocks = [
         (points[start : start + BLOCK] @ centroids.T).argmax(1)
         for start in range(0, len(points), BLOCK)
@@ -233,7 +242,7 @@ def _nearest(points: np.ndarray, centroids: np.ndarray) -> np.ndarray:
 
 
 def _centroids(points: np.ndarray, count: int) -> np.ndarray:
-    """Spherical k-means: (count, d) float32 unit vectors. A centroid without points moves to one."""
+    """Spherical k-means: unit vectors (count, d) float32. A centroid without points moves to one."""
     rng = np.random.default_rng(0)
     centroids: np.ndarray = points[rng.choice(len(points), count, replace=False)]
     for _ in range(ROUNDS if count > 1 else 1):
@@ -264,6 +273,10 @@ def _checksum(*arrays: np.ndarray) -> int:
     for array in arrays:
         total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, total)
     return total
+
+
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)
 
 
 def _write(stream: IO[bytes], array: np.ndarray) -> None:

@@ -3,24 +3,21 @@
     index = Index.build(formulae, "library.rhovec")
     for hit in index.search("always (x_0 > 1)", k=10, rerank=True): ...
 
-The truth are the rows (rows.py). Up to 25 million numbers (25,000 vectors of 1000) all vectors are
-held, and every one is compared. A larger library finds candidates with an approximate index first
-(coarse.py), whose file beside the library is a cache: made when it is missing, damaged or too old,
-and completed by an exact scan of the rows that came after it. Similarities are those of the stored
-vectors in either case. An Index is for one thread; open another one for another thread or process.
+An index turns formulae into vectors (vectors.py), has them stored and compared by a backend (file.py),
+and judges the nearest with the exact kernel. An Index is for one thread; open another one for another
+thread or process.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import operator
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, repeat
+from itertools import islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,68 +26,59 @@ from ..formula import Formula, Schema
 from ..formula.reader import FormulaLike, as_formulae
 from ..kernel import Progress
 from ..signals import BaseMeasure
-from .rows import Chunk, Part, Rows, appearing, unit_rows
-from .vectors import Kernel, Signatures, Vectors, as_vectors, shipped_model, usual_kernel
-
-if TYPE_CHECKING:
-    from .coarse import Coarse
+from . import version1
+from .backend import Backend, Batch, Filter, Found, Stored
+from .file import FileBackend
+from .rows import REPAIR, TYPES, unit_rows
+from .vectors import Kernel, Vectors, as_vectors, describe, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
-EXACT = 25_000_000  # numbers that are scanned exactly
 JUDGE_SIGNALS, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
-RERANKED = 50  # hits that the kernel looks at, at least
-JUDGED = 128  # possible groups that the kernel looks at in one call
+MIN_RERANKED = 50  # hits that the kernel looks at, at least
+MAX_JUDGED = 128  # possible groups that the kernel looks at in one call
 MARGIN = 0.02  # below the threshold, where vectors may be wrong about a duplicate
-ROUNDING = 3e-4  # of inner products of coarse vectors
-TINY = 1e-9  # of the kernel: equivalent formulae may lack as much
-UNIT = 0.01  # by how much the norm of a vector may differ from 1
-MAX_SIGNALS = 500 << 20  # bytes of trajectories kept in a library
+TINY = 1e-9  # equivalent formulae may lack as much of kernel value 1
+NORM_ERROR = 0.01  # by how much the norm of a vector may differ from 1
 
 Names = str | Iterable[str]
 Tags = Names | Sequence[Iterable[str]]
-_Suspects = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows, ids, vectors of possible duplicates
-Filter = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of depths and labels (n,): which rows
+Requirements = str | Iterable[str | None] | None
 
 
 @dataclass(frozen=True)
 class Hit:
-    """An entry of a library, and how alike it is to what was asked for."""
+    """An entry of a library, and how similar it is to the query."""
 
     id: int
     formula: Formula
     tags: tuple[str, ...]
     similarity: float  # by the vectors
-    kernel: float | None = None  # exact similarity on the kernel's signals, where it was asked for
+    kernel: float | None = None  # exact similarity on the kernel's signals, if it was asked for
     standard_error: float | None = None  # of `kernel`
+    requirement: str | None = None  # its identifier, e.g. "REQ-12"
 
 
 class Index:
-    """Open a library with `Index.open`, make one with `Index.build`."""
+    """A library of formulae. `Index.build` makes one, `Index.open` opens one.
 
-    def __init__(self, rows: Rows, vectors: Vectors | None):
-        self._rows = rows
-        self._closing = weakref.finalize(self, rows.database.close)
-        facts = rows.facts
-        recipe = json.loads(facts["recipe"])  # of signatures; null for a model
-        known = str(facts["fingerprint"])
-        if vectors is None:
-            signals = facts["signals"]
-            vectors = Signatures.from_recipe(recipe, signals) if recipe else shipped_model(known)
-        if vectors and vectors.fingerprint != known:
+    backend: where entries live; `Index(backend, vectors)` is for backends other than a file.
+    vectors: what made the vectors of the library; by default found from its facts.
+    """
+
+    def __init__(self, backend: Backend, vectors: Vectors | Kernel | None = None):
+        self._backend = backend
+        self._closing = weakref.finalize(self, backend.close)
+        facts = backend.facts
+        made = vectors_of(facts) if vectors is None else as_vectors(vectors)
+        if made and made.fingerprint != facts.fingerprint:
             raise RhovecError(
-                f"{rows.name} holds vectors of {'signatures' if recipe else 'a model'} {known}, not of "
-                f"{vectors.fingerprint}; open it with those, or build another one"
+                f"{backend.name} holds vectors of {'signatures' if facts.recipe else 'a model'} "
+                f"{facts.fingerprint}, not of {made.fingerprint}; open it with those, or build "
+                "another library"
             )
-        self.schema = Schema.from_json(facts["schema"]) if facts["schema"] else None
-        self._vectors = vectors
-        self._sigma2 = float(recipe["sigma2"]) if recipe and recipe["exponentiated"] else None
+        self.schema = Schema.from_json(facts.schema) if facts.schema else None
+        self.vectors = made  # None: unknown here, so that only vectors can be asked for
         self._kernel: Kernel | None = None
-        self._forget()
-
-    def _forget(self) -> None:
-        self._coarse: Coarse | None = None
-        self._coarse_last = 0  # the last id that it holds
-        self._tail = _Held(self._rows.dimension)  # the rows after that one
 
     # -- making and opening ----------------------------------------------------------------
 
@@ -102,15 +90,20 @@ class Index:
         *,
         vectors: Vectors | Kernel | None = None,
         schema: Schema | None = None,
+        requirements: Requirements = None,
         tags: Tags = (),
+        stored: Stored = "float32",
         progress: Progress | None = None,
     ) -> Index:
-        """A new library, in memory or in a file, which appears once it is complete.
+        """Make a new library, in memory or in a file, which appears once it is complete.
 
         vectors: a model, or a kernel whose signatures are taken; by default those of an StlKernel
             with 1000 signals of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
+        requirements: an identifier for each formula, such as "REQ-12", or None for each without one.
         tags: for all formulae; or, in a list, a list for each.
+        stored: type of the stored numbers. "float16" halves the file and changes inner products by
+            less than 0.001.
         progress: called with the share that is done, if the number of formulae is known.
         """
         if isinstance(formulae, Formula | str):
@@ -119,66 +112,44 @@ class Index:
             formulae = _parsed(formulae, schema)
             vectors = usual_kernel(_lowered(formulae, schema))
         chosen = as_vectors(vectors)
-        chunks = _embedded(formulae, tags, chosen, schema, progress)
-        if path is None:
-            return cls._filled(":memory:", None, chosen, schema, chunks)
-        with appearing(Path(path)) as temporary:
-            cls._filled(temporary, Path(path), chosen, schema, chunks).close()
-        index = cls.open(path, vectors=chosen)
-        index.flush()
-        return index
-
-    @classmethod
-    def _filled(
-        cls,
-        file: Path | str,
-        path: Path | None,
-        vectors: Vectors,
-        schema: Schema | None,
-        chunks: Iterator[Chunk],
-    ) -> Index:
-        first = next(chunks)
-        recipe, signals = vectors.recipe() if isinstance(vectors, Signatures) else (None, None)
-        if signals and len(signals) > MAX_SIGNALS:
-            raise RhovecError(
-                f"a library keeps its signals, and these have {len(signals) >> 20} MB; take fewer "
-                "of them (n_signals)"
-            )
-        facts = {
-            "fingerprint": vectors.fingerprint, "recipe": json.dumps(recipe), "signals": signals,
-            "dimension": first[2].shape[1], "schema": schema.to_json() if schema else None,
-        }  # fmt: skip
-        index = cls(Rows.create(file, path, facts), vectors)
-        try:
-            index._rows.insert(chain([first], chunks))
-        except BaseException:
-            index.close()
-            raise
-        return index
+        batches = _embedded(formulae, requirements, tags, chosen, schema, progress)
+        first = next(batches)
+        facts = describe(chosen, first.vectors.shape[1], schema, stored)
+        backend = FileBackend.create(
+            None if path is None else Path(path), facts, _chained(first, batches)
+        )
+        return cls(backend, chosen)
 
     @classmethod
     def open(cls, path: str | Path, *, vectors: Vectors | Kernel | None = None) -> Index:
-        """A library that was built before.
+        """Open a library that was built before.
 
         vectors: what it was built with; signatures and the shipped model need not be given. Without
-            its model, a library answers vectors only.
+            its model, a library can only be asked with vectors.
         """
+        backend = FileBackend.open(Path(path))
         try:
-            rows = Rows.open(Path(path))
-            try:
-                return cls(rows, None if vectors is None else as_vectors(vectors))
-            except BaseException:
-                rows.database.close()
-                raise
+            return cls(backend, vectors)
         except RhovecError:
+            backend.close()
             raise
         except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
                 ValueError):  # fmt: skip
-            raise RhovecError(f"{path}: damaged: its facts make no sense") from None
+            backend.close()
+            raise RhovecError(f"{path}: its description is damaged; {REPAIR}") from None
+
+    @classmethod
+    def upgrade(cls, old: str | Path, new: str | Path) -> Index:
+        """Copy a library of version 1 to a new file of the current version, and open that.
+
+        Entries are numbered anew, without gaps. The old file is not changed.
+        """
+        with version1.reading(Path(old)) as (facts, batches):
+            return cls(FileBackend.create(Path(new), facts, batches))
 
     def save(self, path: str | Path) -> None:
         """Copy the library, as it is now, to a new file."""
-        self._rows.copy(Path(path))
+        self._backend.copy(Path(path))
 
     def close(self) -> None:
         self._closing()
@@ -190,7 +161,7 @@ class Index:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Index({self._rows.name}: {len(self)} formulae)"
+        return f"Index({self._backend.name}: {len(self)} formulae)"
 
     # -- changing --------------------------------------------------------------------------
 
@@ -198,38 +169,42 @@ class Index:
         self,
         formulae: FormulaLike | Iterable[FormulaLike],
         *,
+        requirements: Requirements = None,
         tags: Tags = (),
         progress: Progress | None = None,
     ) -> Any:
-        """Add all of the formulae, or none if one is refused: their ids, of a single one its id.
+        """Add all of the formulae, or none if one is refused: their ids, or the id of a single one.
 
-        Once this has returned, the entries are on disk. tags and progress are as in `build`.
+        Once this has returned, the entries are on disk. Other arguments are as in `build`.
         """
         single = isinstance(formulae, Formula | str)
         items: Any = [formulae] if single else formulae
         vectors = self._require_vectors()
-        ids = self._rows.insert(_embedded(items, tags, vectors, self.schema, progress))
+        batches = _embedded(items, requirements, tags, vectors, self.schema, progress)
+        ids = self._backend.add(batches)
         return ids[0] if single else list(ids)
 
     def delete(self, ids: int | Iterable[int]) -> None:
-        """Remove entries: all of these, or none if one is not there."""
-        self._rows.delete([ids] if isinstance(ids, int) else map(int, ids))
+        """Remove entries: all of these, or none if one does not exist."""
+        several = isinstance(ids, Iterable) and not isinstance(ids, str | bytes)
+        listed: list[Any] = list(ids) if several else [ids]  # type: ignore[arg-type]
+        self._backend.delete([_whole(i, "ids") for i in listed])
 
     def flush(self) -> None:
         """Complete the approximate index now and write it, instead of at some later search.
 
         Entries themselves are on disk as soon as `add` returns.
         """
-        with self._rows.reading():
-            self._refresh()
-            if self._coarse is not None and len(self._tail):
-                self._merge()
+        self._backend.flush()
 
-    # -- asking ----------------------------------------------------------------------------
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read the whole library; RhovecError if anything is not as it was written."""
+        self._backend.verify(progress)
+
+    # -- searching -------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        with self._rows.reading():
-            return len(self._rows)
+        return self._backend.count()
 
     def search(
         self,
@@ -241,30 +216,33 @@ class Index:
         tags: Names = (),
         rerank: bool | Kernel = False,
     ) -> Any:
-        """The k entries most alike: a list of hits, best first; for several queries a list of lists.
+        """The k most similar entries: a list of hits, best first; for several queries a list of lists.
 
         query: a formula, a vector (D,), a list of formulae, or vectors (Q, D).
         variables, tags: only entries that have all of these.
         max_depth: only entries that are nested no deeper.
-        rerank: order the best candidates (five for each asked for, at least 50) by an exact kernel:
-            one of your own; or with True the one that the vectors stand for, with 10,000 other
-            signals of mu0 (or your trajectories).
+        rerank: order the best candidates (five for each hit asked for, at least 50) by an exact
+            kernel: your own; or with True the one that the vectors approximate, with 10,000 other
+            signals of mu0 (or your traces).
         """
+        k = _whole(k, "k")
         if k < 1:
             raise RhovecError(f"k must be 1 or more, not {k}")
+        chosen = Filter(
+            _names(variables, "variables"),
+            _names(tags, "tags"),
+            None if max_depth is None else _whole(max_depth, "max_depth"),
+        )
         points, formulae, single = self._query(query)
         if rerank and not formulae:
             raise RhovecError("re-ranking needs a formula to compare with, not a vector")
-        wanted = max(RERANKED, 5 * k) if rerank else k
-        with self._rows.reading():
-            self._refresh()
-            chosen = self._filter(_names(variables), max_depth, _names(tags))
-            found = [self._nearest(point, wanted, chosen) for point in points]
+        wanted = max(MIN_RERANKED, 5 * k) if rerank else k
+        hits = [self._hits(found) for found in self._backend.search(points, wanted, chosen)]
         if rerank:
             kernel = None if rerank is True else rerank
-            pairs = zip(formulae, found, strict=True)
-            found = [self._reranked(phi, hits, k, kernel) for phi, hits in pairs]
-        return found[0] if single else found
+            pairs = zip(formulae, hits, strict=True)
+            hits = [self._reranked(phi, found, k, kernel) for phi, found in pairs]
+        return hits[0] if single else hits
 
     def duplicates(
         self,
@@ -280,89 +258,60 @@ class Index:
         """
         if not 0 < threshold <= 1:
             raise RhovecError(f"threshold must be above 0 and at most 1, not {threshold}")
-        with self._rows.reading():
-            self.flush()
-            groups = list(self._groups(threshold, kernel, progress))
+        groups = list(self._groups(threshold, kernel, progress))
         return sorted(groups, key=lambda group: group[0].id)
 
     # -- a query ---------------------------------------------------------------------------
 
     def _query(self, query: Any) -> tuple[np.ndarray, list[Formula], bool]:
         """(unit vectors (Q, D) float32 as rows would come back, formulae if given, single)."""
+        facts, formulae = self._backend.facts, []
         if isinstance(query, np.ndarray):
-            points = np.atleast_2d(query).astype(np.float32)
-            if points.ndim != 2 or points.shape[1] != self._rows.dimension:
+            if query.dtype.kind not in "fiu":
+                raise RhovecError(f"a query vector must hold numbers, not {query.dtype}")
+            points, single = np.atleast_2d(query).astype(np.float64), query.ndim == 1
+            if points.ndim != 2 or points.shape[1] != facts.dimension:
                 raise RhovecError(
-                    f"the vectors of {self._rows.name} have {self._rows.dimension} numbers; the "
+                    f"the vectors of {self._backend.name} have {facts.dimension} numbers; the "
                     f"query has shape {query.shape}"
                 )
-            if not np.isfinite(unit_rows(points)).all():
+            # By the largest number first: squares of very large or small ones have no float.
+            with np.errstate(invalid="ignore"):
+                points = unit_rows(points / abs(points).max(1, keepdims=True, initial=0))
+            if not np.isfinite(points).all():
                 raise RhovecError("a query vector must be finite and not zero")
-            return _as_stored(points), [], query.ndim == 1
-        single = isinstance(query, Formula | str)
-        formulae = _parsed([query] if single else query, self.schema)
-        points = _vectors_of(formulae, self._require_vectors(), self.schema)
-        return _as_stored(points), formulae, single
+        else:
+            single = isinstance(query, Formula | str)
+            formulae = _parsed([query] if single else query, self.schema)
+            points = _vectors_of(formulae, self._require_vectors(), self.schema)
+        # Rounded as stored, so that a formula is found with similarity 1.
+        rounded = points.astype(TYPES[facts.stored]).astype(np.float32)
+        return unit_rows(rounded), formulae, single
 
     def _require_vectors(self) -> Vectors:
-        if self._vectors is None:
+        if self.vectors is None:
             raise RhovecError(
-                f"{self._rows.name} has vectors of the model {self._rows.facts['fingerprint']}: open "
-                "it with vectors=, that model, to give formulae"
+                f"{self._backend.name} has vectors of the model {self._backend.facts.fingerprint}: "
+                "open it with vectors=, that model, to give formulae"
             )
-        return self._vectors
+        return self.vectors
 
-    def _filter(self, variables: set[str], max_depth: int | None, tags: set[str]) -> Filter | None:
-        if not variables and not tags and max_depth is None:
-            return None
-        fitting = [
-            label
-            for label, has, tagged in self._rows.labels()
-            if variables <= has and tags <= tagged
-        ]
-        deepest = np.iinfo(np.int32).max if max_depth is None else max_depth
-        return lambda depths, labels: np.isin(labels, fitting) & (depths <= deepest)
+    def _hits(self, found: Sequence[Found]) -> list[Hit]:
+        return [
+            Hit(entry.id, entry.formula, entry.tags, self._similarity(product),
+                requirement=entry.requirement)
+            for entry, product in found
+        ]  # fmt: skip
 
-    def _nearest(self, point: np.ndarray, k: int, chosen: Filter | None) -> list[Hit]:
-        """The k nearest rows, or all if there are fewer.
+    def _similarity(self, product: float) -> float:
+        """What an inner product means."""
+        product, sigma2 = min(product, 1.0), self._backend.facts.sigma2
+        return product if sigma2 is None else math.exp((product - 1) / sigma2)
 
-        Rows that were deleted since they were read fall out at the end; then more are asked for.
-        """
-        coarse, allowed = self._coarse, None
-        tail_ids, depths, labels, vectors = self._tail.part()
-        scores = vectors @ point
-        if chosen:
-            fitting = chosen(depths, labels)
-            tail_ids, scores = tail_ids[fitting], scores[fitting]
-            allowed = chosen(coarse.depths, coarse.labels) if coarse else None
-        wanted = k
-        while True:
-            best = _largest(scores, wanted)
-            ids, cosines, complete = tail_ids[best], scores[best], wanted >= len(scores)
-            if coarse:
-                found = coarse.candidates(point, 4 * wanted, allowed)
-                complete &= len(found) < 4 * wanted
-                found, vectors = self._rows.vectors(found)
-                ids = np.concatenate([ids, found])
-                cosines = np.concatenate([cosines, vectors @ point])
-            order = np.lexsort((ids, -cosines))[:wanted]
-            hits = self._hits(ids[order], cosines[order])
-            if len(hits) >= k or complete:
-                return hits[:k]
-            wanted *= 4
-
-    def _hits(self, ids: np.ndarray, cosines: np.ndarray) -> list[Hit]:
-        found = self._rows.entries(ids)
-        pairs = zip(ids.tolist(), self._similarities(cosines).tolist(), strict=True)
-        return [Hit(i, *found[i], similarity) for i, similarity in pairs if i in found]
-
-    def _similarities(self, cosines: np.ndarray) -> np.ndarray:
-        """What inner products mean: k for signatures; a model's are similarities already."""
-        cosines = np.minimum(cosines, 1)
-        return cosines if self._sigma2 is None else np.exp((cosines - 1) / self._sigma2)
-
-    def _cosine(self, similarity: float) -> float:
-        return similarity if self._sigma2 is None else 1 + self._sigma2 * math.log(similarity)
+    def _product(self, similarity: float) -> float:
+        """Inverse of `_similarity`."""
+        sigma2 = self._backend.facts.sigma2
+        return similarity if sigma2 is None else 1 + sigma2 * math.log(similarity)
 
     # -- the exact kernel ------------------------------------------------------------------
 
@@ -382,8 +331,8 @@ class Index:
         self, kernel: Kernel | None, first: list[Formula], second: list[Formula]
     ) -> tuple[Kernel, list[Formula], list[Formula]]:
         """The exact kernel, and the formulae as it reads them: on mu0 they are lowered."""
-        if kernel is None and self._vectors:
-            kernel = self._kernel = self._kernel or self._vectors.kernel(JUDGE_SIGNALS, JUDGE_SEED)
+        if kernel is None and self.vectors:
+            kernel = self._kernel = self._kernel or self.vectors.kernel(JUDGE_SIGNALS, JUDGE_SEED)
         if kernel is None or isinstance(kernel.measure, BaseMeasure):
             first, second = _lowered(first, self.schema), _lowered(second, self.schema)
         return kernel or usual_kernel([*first, *second], JUDGE_SIGNALS), first, second
@@ -391,149 +340,52 @@ class Index:
     def _groups(
         self, threshold: float, kernel: Kernel | None, progress: Progress | None
     ) -> Iterator[list[Hit]]:
-        """One row after the other takes those around it that are alike and not taken yet.
+        """One entry after the other takes those near it that are similar and not taken yet.
 
-        Rows whose surroundings have nothing in common are judged together, in one call.
+        Entries whose neighbourhoods have nothing in common are judged together, in one call.
         """
-        from .coarse import Coarse
-
-        held = self._tail.part()
-        if self._coarse is None and not len(self._tail):
-            return
-        coarse = self._coarse or Coarse.learn(held[3], len(self._tail)).extended([held])
-        lowest = self._cosine(threshold - min(MARGIN, threshold / 2))
-        done = np.zeros(len(coarse), bool)  # in a group, or found to be in none
-        doubtful = np.zeros(len(coarse), bool)  # waiting to be judged
-        waiting: list[_Suspects] = []
-        for rows, around, products in coarse.neighbourhoods():
-            near = products >= lowest - ROUNDING
-            several = near.sum(1) > 1
-            for row, close in zip(rows[several], near[several], strict=True):
-                others = around[close]
-                if doubtful[others].any() or len(waiting) >= JUDGED:
-                    yield from self._judged(waiting, threshold, kernel, done)
-                    doubtful[:], waiting = False, []
-                if done[row]:
+        lowest = self._product(threshold - min(MARGIN, threshold / 2))
+        done: set[int] = set()  # in a group, or found to be in none
+        doubtful: set[int] = set()  # waiting to be judged
+        waiting: list[list[Hit]] = []
+        for found in self._backend.neighbours(lowest, done, progress):
+            hits = self._hits(found)
+            if len(waiting) >= MAX_JUDGED or any(hit.id in doubtful for hit in hits):
+                yield from self._judged(waiting, threshold, kernel, done)
+                doubtful.clear()
+                waiting = []
+                if hits[0].id in done:
                     continue
-                done[row] = True
-                places = np.concatenate([[row], others[~done[others]]])
-                ids, vectors = self._rows.vectors(coarse.ids[places])
-                places = places[np.isin(coarse.ids[places], ids)]  # the others were deleted
-                if len(places) and places[0] == row:
-                    alike = vectors @ vectors[0] >= lowest
-                    alike[0] = True
-                    if alike.sum() > 1:
-                        doubtful[places[alike]] = True
-                        waiting.append((places[alike], ids[alike], vectors[alike]))
-            if progress:
-                progress((rows[-1] + 1) / len(coarse))
+                hits = [hit for hit in hits if hit.id not in done]
+            done.add(hits[0].id)
+            if len(hits) > 1:
+                doubtful.update(hit.id for hit in hits)
+                waiting.append(hits)
         yield from self._judged(waiting, threshold, kernel, done)
 
     def _judged(
-        self, waiting: list[_Suspects], threshold: float, kernel: Kernel | None, done: np.ndarray
+        self, waiting: list[list[Hit]], threshold: float, kernel: Kernel | None, done: set[int]
     ) -> Iterator[list[Hit]]:
-        """The groups that the exact kernel leaves of each: the first, and who is alike to it."""
+        """What the exact kernel leaves of each group: the first, and those similar to it."""
         if not waiting:
             return
-        found = [
-            self._hits(ids, vectors.astype(np.float64) @ vectors[0]) for _, ids, vectors in waiting
-        ]
-        for hits, (_, ids, _) in zip(found, waiting, strict=True):
-            if len(hits) < len(ids):
-                raise self._rows.damaged(ids.tolist())
         judge, firsts, others = self._judge(
             kernel,
-            [hits[0].formula for hits in found],
-            [hit.formula for hits in found for hit in hits[1:]],
+            [hits[0].formula for hits in waiting],
+            [hit.formula for hits in waiting for hit in hits[1:]],
         )
         begin = 0
-        for row, hits, (places, _, _) in zip(
-            judge.gram(firsts, others), found, waiting, strict=True
-        ):
+        for row, hits in zip(judge.gram(firsts, others), waiting, strict=True):
             exact = row[begin : begin + len(hits) - 1]
             begin += len(exact)
-            alike = np.flatnonzero(exact >= threshold - TINY)
-            done[places[1 + alike]] = True
-            if len(alike):
-                first = replace(hits[0], kernel=1.0)
-                yield [first, *(replace(hits[1 + i], kernel=float(exact[i])) for i in alike)]
-
-    # -- what is held of the rows ----------------------------------------------------------
-
-    def _refresh(self) -> None:
-        """Take in what was added since, here or by others."""
-        rows, last, size = self._rows, self._rows.last(), len(self._rows)
-        if len(self._tail) + (len(self._coarse) if self._coarse else 0) > 2 * size:
-            self._forget()  # most were deleted
-        if self._coarse is None and rows.path and size * rows.dimension > EXACT:
-            from .coarse import Coarse
-
-            loaded = Coarse.load(_cache(rows.path), rows.identity, rows.dimension)
-            if loaded and loaded[1] <= last and len(loaded[0]) <= 2 * size:
-                self._forget()
-                self._coarse, self._coarse_last = loaded
-        if min(last - self._coarse_last, size) * rows.dimension > EXACT:
-            self._merge()
-            return
-        for part in rows.parts(max(self._coarse_last, self._tail.last), last):
-            self._tail.append(part)
-        self._tail.last = last
-
-    def _merge(self) -> None:
-        """All rows into the approximate index, and that into its file."""
-        from .coarse import Coarse, n_sampled
-
-        rows, last, size = self._rows, self._rows.last(), len(self._rows)
-        coarse, begin = self._coarse, self._coarse_last
-        if coarse is None or size > 2 * coarse.learned:
-            sampled = min(n_sampled(size), size)
-            ids = np.random.default_rng(0).choice(rows.ids(), sampled, replace=False)
-            coarse, begin = Coarse.learn(rows.vectors(ids)[1], size), 0
-        self._forget()
-        self._coarse, self._coarse_last = coarse.extended(rows.parts(begin, last)), last
-        if rows.path:
-            with suppress(OSError):  # a cache: where it cannot be written, it is held
-                self._coarse.save(_cache(rows.path), rows.identity, last)
-
-
-class _Held:
-    """Rows that are held whole, in arrays that grow."""
-
-    def __init__(self, dimension: int):
-        self.last = 0  # the last id that was looked at
-        self._size = 0
-        self._columns: Part = (
-            np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32),
-            np.empty((0, dimension), np.float32),
-        )  # fmt: skip
-
-    def __len__(self) -> int:
-        return self._size
-
-    def append(self, part: Part) -> None:
-        size = self._size + len(part[0])
-        if size > len(self._columns[0]):
-            room = max(size, 2 * self._size)
-            a, b, c, d = (np.resize(column, (room, *column.shape[1:])) for column in self.part())
-            self._columns = a, b, c, d
-        for column, new in zip(self._columns, part, strict=True):
-            column[self._size : size] = new
-        self._size = size
-
-    def part(self) -> Part:
-        ids, depths, labels, vectors = (column[: self._size] for column in self._columns)
-        return ids, depths, labels, vectors
-
-
-def _largest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Where the `count` largest are, in no order."""
-    if count >= len(scores):
-        return np.arange(len(scores))
-    return np.argpartition(-scores, count)[:count]
-
-
-def _cache(path: Path) -> Path:
-    return path.with_name(f"{path.name}.coarse")
+            group = [
+                replace(hit, kernel=float(value))
+                for hit, value in zip(hits[1:], exact, strict=True)
+                if value >= threshold - TINY
+            ]
+            done.update(hit.id for hit in group)
+            if group:
+                yield [replace(hits[0], kernel=1.0), *group]
 
 
 # -- formulae to vectors ---------------------------------------------------------------------------
@@ -541,27 +393,36 @@ def _cache(path: Path) -> Path:
 
 def _embedded(
     formulae: Iterable[FormulaLike],
+    requirements: Requirements,
     tags: Tags,
     vectors: Vectors,
     schema: Schema | None,
     progress: Progress | None,
-) -> Iterator[Chunk]:
-    """(formulae, tags of each, unit vectors (n, D)), some at a time."""
+) -> Iterator[Batch]:
+    """Entries with their vectors, some at a time."""
     total = len(formulae) if isinstance(formulae, Sequence) else None
-    items, labels, done = iter(formulae), _tags_of_each(tags), 0
+    items, identifiers, labels = iter(formulae), _identifiers(requirements), _tags_of_each(tags)
+    done = 0
     while chunk := list(islice(items, CHUNK)):
         parsed = _parsed(chunk, schema)
+        known = list(islice(identifiers, len(parsed)))
         named = list(islice(labels, len(parsed)))
-        if len(named) < len(parsed):
-            raise RhovecError(
-                f"there are more formulae than tags, which end at {done + len(named)}"
-            )
-        yield parsed, named, _vectors_of(parsed, vectors, schema)
+        for each, word in ((known, "requirements"), (named, "tags")):
+            if len(each) < len(parsed):
+                raise RhovecError(
+                    f"there are more formulae than {word}, which end at {done + len(each)}"
+                )
+        yield Batch(parsed, known, named, _vectors_of(parsed, vectors, schema))
         done += len(parsed)
         if progress and total:
             progress(done / total)
     if not done:
         raise RhovecError("no formula given: the list is empty")
+
+
+def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
+    yield first
+    yield from batches
 
 
 def _parsed(formulae: Iterable[FormulaLike], schema: Schema | None) -> list[Formula]:
@@ -583,22 +444,57 @@ def _vectors_of(formulae: list[Formula], maker: Vectors, schema: Schema | None) 
             "row for each"
         )
     norms = np.linalg.norm(vectors, axis=1)
-    if not (abs(norms - 1) <= UNIT).all():
+    if not (abs(norms - 1) <= NORM_ERROR).all():
         raise RhovecError(f"the model gave vectors of norms {norms.min()} to {norms.max()}, not 1")
     return vectors
 
 
-def _as_stored(vectors: np.ndarray) -> np.ndarray:
-    """As they would come back from a library, so that a formula is found with similarity 1."""
-    return unit_rows(vectors.astype("<f2").astype(np.float32))
+# -- arguments -------------------------------------------------------------------------------------
 
 
-def _names(names: Names) -> set[str]:
-    return {names} if isinstance(names, str) else set(names)
+def _whole(number: Any, name: str) -> int:
+    """An int or a NumPy integer as an int."""
+    try:
+        if isinstance(number, bool | np.bool_):
+            raise TypeError
+        return operator.index(number)
+    except TypeError:
+        raise RhovecError(f"{name} must be whole numbers, not {number!r}") from None
 
 
-def _tags_of_each(tags: Tags) -> Iterator[list[str]]:
-    listed: list[Any] = [tags] if isinstance(tags, str) else list(tags)
-    if all(isinstance(tag, str) for tag in listed):
-        return repeat(listed)
-    return (sorted(_names(each)) for each in listed)
+def _names(names: Any, argument: str) -> frozenset[str]:
+    return frozenset(_texts(names, argument))
+
+
+def _texts(names: Any, argument: str) -> list[str]:
+    listed = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    for name in listed:
+        if not isinstance(name, str):
+            raise RhovecError(f"{argument} must be text, not {name!r}")
+    return listed
+
+
+def _tags_of_each(tags: Any) -> Iterator[list[str]]:
+    listed = [tags] if isinstance(tags, str) or not isinstance(tags, Iterable) else list(tags)
+    if any(isinstance(tag, Iterable) and not isinstance(tag, str) for tag in listed):
+        return (_texts(each, "tags") for each in listed)
+    return repeat(_texts(listed, "tags"))
+
+
+def _identifiers(requirements: Any) -> Iterator[str | None]:
+    if requirements is None:
+        return repeat(None)
+    listed = requirements
+    if isinstance(requirements, str) or not isinstance(requirements, Iterable):
+        listed = [requirements]
+    return map(_identifier, listed)
+
+
+def _identifier(requirement: Any) -> str | None:
+    if requirement is None:
+        return None
+    if not isinstance(requirement, str) or not requirement.strip() or not requirement.isprintable():
+        raise RhovecError(
+            f"requirements must be identifiers such as REQ-12, or None, not {requirement!r}"
+        )
+    return requirement

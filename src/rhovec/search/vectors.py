@@ -1,10 +1,10 @@
-"""What turns formulae into unit vectors for a library: a model, or signatures of a kernel.
+"""What turns formulae into unit vectors for a library: anything with the methods of `Vectors`.
 
-A signature is a formula's robustness on the kernel's signals, scaled to norm 1: there is no limit on
-channels or on the size of a formula, and inner products are k'. A library keeps what it takes to
-make its signatures again (parameters of the base measure, or the trajectories themselves), so that it
-answers formulae wherever it is opened. Of a model it keeps the fingerprint, and refuses any other.
-A model's inner products are similarities as they are.
+A trained model is one. Another are signatures, the robustness of a formula on a kernel's signals
+scaled to norm 1: they have no limit on variables or on the size of a formula, and their inner products
+are k'. A library stores what it takes to make its signatures again (the parameters of the base measure,
+or the traces themselves), so that it answers formulae wherever it is opened. Of anything else it stores
+the fingerprint, and refuses what has another one.
 """
 
 from __future__ import annotations
@@ -20,32 +20,39 @@ import numpy as np
 
 from ..compare import default_measure
 from ..errors import RhovecError
-from ..formula.core import Formula
+from ..formula import Formula, Schema
 from ..kernel import BooleanKernel, IntegratedKernel, StlKernel
 from ..signals import BaseMeasure, Measure, Trajectories
+from .backend import Facts, Kind, Stored
 
 Kernel = StlKernel | BooleanKernel | IntegratedKernel
 KERNELS: dict[str, type[Kernel]] = {
     "robustness": StlKernel, "boolean": BooleanKernel, "integrated": IntegratedKernel,
 }  # fmt: skip
+MAX_SIGNALS = 500 << 20  # bytes of traces stored in a library
 
 
 class Vectors(Protocol):
-    """What a library needs of a model. The fingerprint tells its weights from all others."""
+    """Maker of unit vectors.
+
+    Inner products are the kernel K itself. If they are k' instead, with K = exp(-(1 - k') / sigma2),
+    an attribute `kind = "cosine"` says so, and the kernel's `sigma2` counts.
+    """
 
     @property
-    def fingerprint(self) -> str: ...
+    def fingerprint(self) -> str:
+        """A text that is the same if and only if the vectors are comparable."""
 
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
-        """(B, D) float32, unit rows."""
+        """Unit rows (B, D) float32."""
 
     def kernel(self, n_signals: int | None = None, seed: int = 0) -> Kernel:
-        """The exact kernel that inner products stand for, on so many signals."""
+        """The exact kernel that inner products approximate, on `n_signals` signals."""
 
 
 @dataclass(frozen=True)
 class Signatures:
-    """Monte Carlo signatures: the robustness on a kernel's signals as unit vectors."""
+    """Monte Carlo signatures: robustness on a kernel's signals, as unit vectors."""
 
     source: Kernel
 
@@ -60,17 +67,21 @@ class Signatures:
         digest.update(signals or b"")
         return digest.hexdigest()[:12]
 
+    @property
+    def kind(self) -> Kind:
+        return "cosine" if self.source.exponentiated else "kernel"
+
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
         return self.source.signatures(formulae)
 
     def kernel(self, n_signals: int | None = None, seed: int = 0) -> Kernel:
-        """The same kernel on so many other signals of mu0; on trajectories, itself."""
+        """The same kernel on `n_signals` other signals of mu0; on traces, itself."""
         if not isinstance(self.source.measure, BaseMeasure):
             return self.source
         return replace(self.source, n_signals=n_signals, seed=self.source.seed + seed)
 
     def recipe(self) -> tuple[dict[str, Any], bytes | None]:
-        """What makes the same signatures again: parameters, and other signals than mu0's as npy."""
+        """Parameters that make the same signatures again, and signals other than mu0's as npy."""
         kernel = self.source
         facts: dict[str, Any] = {
             "kernel": next(name for name, kind in KERNELS.items() if kind is type(kernel)),
@@ -88,7 +99,7 @@ class Signatures:
 
     @classmethod
     def from_recipe(cls, facts: dict[str, Any], signals: bytes | None) -> Signatures:
-        """The inverse of `recipe`. KeyError, TypeError or ValueError: it is none."""
+        """Inverse of `recipe`. Raises KeyError, TypeError or ValueError if this is none."""
         if signals is None:
             measure: Measure = BaseMeasure(**facts["measure"])
         else:
@@ -106,16 +117,34 @@ class Signatures:
 
 
 def as_vectors(given: Vectors | Kernel) -> Vectors:
-    """A kernel stands for its signatures."""
+    """The signatures of a kernel; anything else as it is."""
     return Signatures(given) if isinstance(given, Kernel) else given
 
 
-def shipped_model(fingerprint: str) -> Vectors | None:
-    """The model that comes with rhovec, if it is this one."""
+def describe(
+    vectors: Vectors, dimension: int, schema: Schema | None = None, stored: Stored = "float32"
+) -> Facts:
+    """The facts of a library with these vectors."""
+    recipe, signals = vectors.recipe() if isinstance(vectors, Signatures) else (None, None)
+    if signals and len(signals) > MAX_SIGNALS:
+        raise RhovecError(
+            f"a library stores the traces of its signatures, and these have {len(signals) >> 20} MB; "
+            "take fewer traces"
+        )
+    kind: Kind = getattr(vectors, "kind", "kernel")
+    sigma2 = float(vectors.kernel().sigma2) if kind == "cosine" else None
+    text = schema.to_json() if schema else None
+    return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, signals)
+
+
+def vectors_of(facts: Facts) -> Vectors | None:
+    """What made a library's vectors, if it can be had without asking the user."""
+    if facts.recipe is not None:
+        return Signatures.from_recipe(facts.recipe, facts.signals)
     from ..models.model import DEFAULT, load
 
     model = load() if DEFAULT.is_dir() else None
-    return model if model and model.fingerprint == fingerprint else None
+    return model if model and model.fingerprint == facts.fingerprint else None
 
 
 def usual_kernel(formulae: Iterable[Formula], n_signals: int | None = None) -> StlKernel:

@@ -1,0 +1,417 @@
+"""`rhovec index build | add | delete | search | duplicates | verify | upgrade`: a library of formulae.
+
+A line `REQ-12: always x_0 > 1` gives a formula the identifier of its requirement.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..errors import RhovecError
+from .output import cell, console, write_csv, write_jsonl
+from .shared import (
+    Discrete,
+    Formulae,
+    FormulaFiles,
+    IdColumn,
+    JsonLines,
+    JsonObject,
+    Layout,
+    Line,
+    Rounding,
+    SchemaFile,
+    Seed,
+    StepOrAuto,
+    TimeColumn,
+    Tolerance,
+    TracePaths,
+    Variables,
+    parse_formulae,
+    progress_bar,
+    read_formulae,
+    read_schema,
+    read_traces,
+    read_vectors,
+    sampling_step,
+    split_names,
+)
+
+if TYPE_CHECKING:
+    from ..formula import Formula, Schema
+    from ..kernel import StlKernel
+    from ..search import Hit, Index, Vectors
+    from ..signals import Traces
+
+app = typer.Typer(
+    name="index", help="Build a library of formulae, change it, and search it by meaning."
+)
+Library = Annotated[
+    Path, typer.Argument(metavar="LIBRARY", help="The library's file.", show_default=False)
+]
+LibraryModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="PATH",
+        help="The model whose vectors the library holds: its folder, or default for the shipped one, "
+        "which need not be given for an existing library.",
+        show_default=False,
+    ),
+]
+NewTags = Annotated[
+    str,
+    typer.Option(
+        "--tags",
+        metavar="TAGS",
+        help="Tags for the formulae, separated by commas.",
+        show_default=False,
+    ),
+]
+COLUMNS = (
+    "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement",
+)  # fmt: skip
+
+
+@app.command()
+def build(
+    library: Library,
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    tags: NewTags = "",
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Take the vectors of a model instead of signatures: its folder, or default for the "
+            "shipped one.",
+            show_default=False,
+        ),
+    ] = None,
+    stored: Annotated[
+        Literal["float32", "float16"],
+        typer.Option(help="Type of the stored numbers; float16 halves the file."),
+    ] = "float32",
+    schema: SchemaFile = None,
+    signals: Annotated[
+        int | None,
+        typer.Option(
+            help="Signals per signature (default: 1000, or all of --traces).", show_default=False
+        ),
+    ] = None,
+    seed: Seed = 0,
+    sigma2: Annotated[
+        float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are similar.")
+    ] = 0.2,
+    traces: TracePaths = None,
+    layout: Layout = "auto",
+    id_column: IdColumn = None,
+    time_column: TimeColumn = None,
+    variables: Variables = "",
+    dt: StepOrAuto = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    as_json: JsonObject = False,
+) -> None:
+    """Make a new library.
+
+    rhovec index build lib.rhovec -F requirements.stl
+    """
+    from ..search import Index
+
+    if traces and model:
+        raise RhovecError("--traces go with signatures, not with --model")
+    read = read_traces(traces, layout, variables, id_column, time_column)
+    known = read_schema(schema)
+    lines = read_formulae(formulae, files)
+    parsed = parse_formulae(
+        lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
+        tolerance=tolerance,
+    )  # fmt: skip
+    vectors = _load_model(model) or _kernel_for(parsed, read, known, signals, sigma2, seed)
+    with progress_bar("vectors") as progress, Index.build(
+        parsed, library, vectors=vectors, schema=known, requirements=_identifiers(lines),
+        tags=split_names(tags), stored=stored, progress=progress,
+    ) as index:  # fmt: skip
+        _tell({"library": str(library), "formulae": len(index)}, as_json)
+
+
+@app.command()
+def add(
+    library: Library,
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    tags: NewTags = "",
+    model: LibraryModel = None,
+    dt: StepOrAuto = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    as_json: JsonObject = False,
+) -> None:
+    """Add formulae to a library.
+
+    rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
+    """
+    with _opened(library, model, formulae=True) as index:
+        lines = read_formulae(formulae, files)
+        parsed = parse_formulae(
+            lines, discrete, schema=index.schema, dt=sampling_step(dt, None), rounding=rounding,
+            tolerance=tolerance,
+        )  # fmt: skip
+        with progress_bar("vectors") as progress:
+            ids = index.add(
+                parsed, requirements=_identifiers(lines), tags=split_names(tags), progress=progress
+            )
+        _tell({"added": ids, "formulae": len(index)}, as_json)
+
+
+@app.command()
+def delete(
+    library: Library,
+    ids: Annotated[
+        list[int],
+        typer.Argument(metavar="ID", help="Numbers of the entries.", show_default=False),
+    ],
+    as_json: JsonObject = False,
+) -> None:
+    """Delete entries: all of these, or none if one does not exist.
+
+    rhovec index delete lib.rhovec 3 5
+    """
+    from ..search import Index
+
+    with Index.open(library) as index:
+        index.delete(ids)
+        _tell({"deleted": ids, "formulae": len(index)}, as_json)
+
+
+@app.command()
+def search(
+    library: Library,
+    formulae: Formulae = None,
+    files: FormulaFiles = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Hits per formula.")] = 10,
+    vectors: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Search for the rows of an .npy file instead of formulae.",
+            show_default=False,
+        ),
+    ] = None,
+    uses: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Only formulae that use all of these variables, separated by commas.",
+            show_default=False,
+        ),
+    ] = "",
+    max_depth: Annotated[
+        int | None,
+        typer.Option(min=0, help="Only formulae nested no deeper.", show_default=False),
+    ] = None,
+    tags: Annotated[
+        str,
+        typer.Option(
+            metavar="TAGS",
+            help="Only formulae that have all of these tags, separated by commas.",
+            show_default=False,
+        ),
+    ] = "",
+    rerank: Annotated[
+        bool,
+        typer.Option("--rerank", help="Order hits by the exact kernel, with its standard error."),
+    ] = False,
+    model: LibraryModel = None,
+    dt: StepOrAuto = None,
+    rounding: Rounding = None,
+    discrete: Discrete = "",
+    tolerance: Tolerance = None,
+    as_json: JsonLines = False,
+) -> None:
+    """Find the formulae of a library that are most similar in meaning.
+
+    rhovec index search lib.rhovec "always (x_0 > 1)" -k 5
+    """
+    if vectors and (formulae or files):
+        raise RhovecError("--vectors takes the place of formulae; leave one of them out")
+    if vectors and rerank:
+        raise RhovecError("--rerank compares with a formula; --vectors have none")
+    with _opened(library, model, formulae=not vectors) as index:
+        queries: Any
+        if vectors:
+            queries = read_vectors(vectors)
+            labels = [f"row {i}" for i in range(len(queries))]
+        else:
+            lines = read_formulae(formulae, files)
+            queries = parse_formulae(
+                lines, discrete, schema=index.schema, dt=sampling_step(dt, None), rounding=rounding,
+                tolerance=tolerance,
+            )  # fmt: skip
+            labels = [line.label for line in lines]
+        found = index.search(
+            queries, k, variables=split_names(uses), max_depth=max_depth, tags=split_names(tags),
+            rerank=rerank,
+        )  # fmt: skip
+        _write("query", labels, found, as_json)
+
+
+@app.command()
+def duplicates(
+    library: Library,
+    threshold: Annotated[
+        float, typer.Option(help="Lowest exact similarity of duplicates, above 0 and up to 1.")
+    ] = 0.99,
+    model: LibraryModel = None,
+    as_json: JsonLines = False,
+) -> None:
+    """List groups of formulae that mean nearly the same.
+
+    rhovec index duplicates lib.rhovec --threshold 0.999
+    """
+    with _opened(library, model) as index:
+        with progress_bar("duplicates") as progress:
+            groups = index.duplicates(threshold, progress=progress)
+        _write("group", [str(i + 1) for i in range(len(groups))], groups, as_json)
+
+
+@app.command()
+def verify(library: Library, as_json: JsonObject = False) -> None:
+    """Read a whole library and compare everything with its checksums.
+
+    rhovec index verify lib.rhovec
+    """
+    with _opened(library) as index:
+        with progress_bar("verifying") as progress:
+            index.verify(progress)
+        count = len(index)
+        _tell({"library": str(library), "formulae": count, "verified": True}, as_json)
+
+
+@app.command()
+def upgrade(
+    old: Annotated[
+        Path,
+        typer.Argument(metavar="OLD", help="A library of an earlier version.", show_default=False),
+    ],
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", help="The file to write.", show_default=False)
+    ],
+    as_json: JsonObject = False,
+) -> None:
+    """Copy a library of an earlier version to a new file. Entries are numbered anew, without gaps.
+
+    rhovec index upgrade old.rhovec new.rhovec
+    """
+    from ..search import Index
+
+    with Index.upgrade(old, new) as index:
+        _tell({"library": str(new), "formulae": len(index)}, as_json)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def _identifiers(lines: Sequence[Line]) -> list[str | None]:
+    return [line.id or None for line in lines]
+
+
+def _opened(library: Path, model: str | None = None, formulae: bool = False) -> Index:
+    """The library. formulae: whether it must be able to make vectors of some."""
+    from ..search import Index
+
+    index = Index.open(library, vectors=_load_model(model))
+    if formulae and index.vectors is None:
+        index.close()
+        raise RhovecError(f"{library}: it was built with a model of yours; give it with --model")
+    return index
+
+
+def _load_model(name: str | None) -> Vectors | None:
+    if name is None:
+        return None
+    from ..models.model import load
+
+    return load(None if name == "default" else name)
+
+
+def _kernel_for(
+    formulae: list[Formula],
+    traces: Traces | None,
+    schema: Schema | None,
+    signals: int | None,
+    sigma2: float,
+    seed: int,
+) -> StlKernel:
+    """The kernel whose signatures a new library holds."""
+    from ..kernel import StlKernel
+    from ..search.vectors import usual_kernel
+    from ..signals import Trajectories
+
+    if traces is not None:
+        return StlKernel(Trajectories(traces.values, traces.variables), signals, sigma2, seed)
+    lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
+    return replace(usual_kernel(lowered, signals), sigma2=sigma2, seed=seed)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def _tell(facts: dict[str, Any], as_json: bool) -> None:
+    """Print what was done: one JSON object, or a line."""
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    words = [
+        f"{word} {', '.join(map(str, facts[word][:8]))}{', ...' if len(facts[word]) > 8 else ''}"
+        for word in ("added", "deleted")
+        if word in facts
+    ]
+    words.append(f"{facts['formulae']:,} formulae in {facts.get('library', 'the library')}")
+    words += ["all as they were written"] if facts.get("verified") else []
+    print("; ".join(words))
+
+
+def _write(kind: str, labels: Sequence[str], found: Sequence[list[Hit]], as_json: bool) -> None:
+    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV."""
+    if not as_json and sys.stdout.isatty():
+        show(kind, labels, found)
+        return
+    rows: list[dict[str, Any]] = [
+        {kind: label, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        for label, hits in zip(labels, found, strict=True)
+        for rank, hit in enumerate(hits, 1)
+    ]
+    rows = [row | {"formula": str(row["formula"])} for row in rows]
+    if as_json:
+        write_jsonl(sys.stdout, rows)
+        return
+    cells = ([*row.values()] for row in (row | {"tags": " ".join(row["tags"])} for row in rows))
+    write_csv(sys.stdout, [kind, *COLUMNS], cells)
+
+
+def show(kind: str, labels: Sequence[str], found: Sequence[list[Hit]]) -> None:
+    """Print a table per query or group."""
+    from rich.table import Table
+
+    for label, hits in zip(labels, found, strict=True):
+        names = ("id", "requirement", "similarity", "kernel", "formula", "tags")
+        table = Table(*names, title_justify="left", title=cell(f"{kind}: {label}"))
+        for hit in hits:
+            exact = "" if hit.kernel is None else f"{hit.kernel:.4f}"
+            if hit.standard_error is not None:
+                exact += f" ± {hit.standard_error:.4f}"
+            table.add_row(
+                str(hit.id), cell(hit.requirement or ""), f"{hit.similarity:.4f}", exact,
+                cell(str(hit.formula)), cell(", ".join(hit.tags)),
+            )  # fmt: skip
+        console().print(table)

@@ -1,0 +1,136 @@
+"""Where the entries of an index live: `Backend`, the seam between `Index` and its storage.
+
+`Index` turns formulae into vectors and judges them with the exact kernel. A backend stores entries
+with their vectors and finds the nearest by inner product. The one here keeps a library in a file
+(file.py). To use another one, derive a class from `Backend` and hand an instance to `Index`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from ..errors import RhovecError
+from ..formula import Formula
+
+Kind = Literal["kernel", "cosine"]
+Stored = Literal["float32", "float16"]
+MAX_DIMENSION = 10_000_000  # numbers per vector
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is fixed for a whole library, and what it takes to compare its vectors with others."""
+
+    fingerprint: str  # identifies what made the vectors
+    kind: Kind  # inner products are the kernel K, or k' with K = exp(-(1 - k') / sigma2)
+    sigma2: float | None  # for k' only
+    dimension: int
+    stored: Stored = "float32"
+    schema: str | None = None  # JSON
+    recipe: dict[str, Any] | None = None  # makes the vectors again, see vectors.py
+    signals: bytes | None = None  # the traces that the recipe needs, as npy
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind) or self.stored not in get_args(Stored):
+            raise RhovecError(
+                f'kind must be "kernel" or "cosine", not {self.kind!r}; stored "float32" or '
+                f'"float16", not {self.stored!r}'
+            )
+        if (self.kind == "cosine") != (self.sigma2 is not None and 0 < self.sigma2 < np.inf):
+            raise RhovecError('sigma2 must be a positive number for kind="cosine", else None')
+        if type(self.dimension) is not int or not 0 < self.dimension <= MAX_DIMENSION:
+            raise RhovecError(f"dimension must be 1 to {MAX_DIMENSION}, not {self.dimension}")
+
+    def to_json(self) -> str:
+        """All but the signals."""
+        return json.dumps(asdict(self) | {"signals": None}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, signals: bytes | None) -> Facts:
+        return cls(**(json.loads(text) | {"signals": signals}))
+
+
+class Batch(NamedTuple):
+    """Entries to add: n formulae, an identifier or None for each, tags of each, unit rows (n, D)."""
+
+    formulae: list[Formula]
+    requirements: list[str | None]
+    tags: list[list[str]]
+    vectors: np.ndarray
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a library holds about one formula, besides its vector."""
+
+    id: int
+    formula: Formula
+    requirement: str | None
+    tags: tuple[str, ...]
+
+
+class Filter(NamedTuple):
+    """Which entries a search may return: those with all of the variables and tags."""
+
+    variables: frozenset[str] = frozenset()
+    tags: frozenset[str] = frozenset()
+    max_depth: int | None = None
+
+
+Found = tuple[Entry, float]  # and its inner product with what was asked for
+Progress = Callable[[float], object]
+
+
+class Backend(ABC):
+    """Storage of entries and nearest-neighbour search. Ids are positive and never used twice."""
+
+    name: str  # in messages
+    facts: Facts
+
+    @abstractmethod
+    def add(self, batches: Iterator[Batch]) -> Sequence[int]:
+        """Add all batches, durably, or none of them: the ids."""
+
+    @abstractmethod
+    def delete(self, ids: Collection[int]) -> None:
+        """Remove all of these entries; RhovecError, and no change, if one does not exist."""
+
+    @abstractmethod
+    def count(self) -> int: ...
+
+    @abstractmethod
+    def search(self, points: np.ndarray, k: int, chosen: Filter) -> list[list[Found]]:
+        """The k entries nearest to each of the unit vectors (Q, D) float32, nearest first."""
+
+    @abstractmethod
+    def neighbours(
+        self, lowest: float, done: Collection[int], progress: Progress | None = None
+    ) -> Iterator[list[Found]]:
+        """For one entry after the other: itself and all others at least this near to it.
+
+        lowest: an inner product. Entries without such others are left out, and so are ids in `done`,
+        to which the caller adds while it iterates.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Bring search structures up to date now instead of at a later search."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what is held; called once or more."""
+
+    def verify(self, progress: Progress | None = None) -> None:
+        """Read everything; RhovecError if anything is not as it was written."""
+        raise RhovecError(f"{self.name} cannot be verified")
+
+    def copy(self, path: Path) -> None:
+        """Write the library to a new file."""
+        raise RhovecError(f"{self.name} cannot be copied to a file")

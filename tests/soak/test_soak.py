@@ -1,0 +1,87 @@
+"""`make soak`: many kills, flipped bits and cuts, and a million rows; the record goes to results/."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+
+from . import harness
+
+RESULTS = Path(__file__).parents[2] / "results"
+COMMAND = "make soak"
+SEED = 0
+TITLES = {
+    "kills": "SIGKILL at random moments of build, add, delete and compaction; nothing confirmed lost",
+    "flips": "Single flipped bits, each noticed or without effect on any answer",
+    "cuts": "The file cut at every page and within every page, each noticed when it is opened",
+    "million": "A million rows with a checksum each",
+}
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.fixture(scope="module")
+def record() -> Iterator[dict[str, Any]]:
+    """What the tests found; written once all have passed."""
+    found: dict[str, Any] = {
+        "command": COMMAND, "seed": SEED, "date": time.strftime("%Y-%m-%d"), "machine": machine(),
+    }  # fmt: skip
+    yield found
+    if set(TITLES) <= set(found):
+        (RESULTS / "soak.json").write_text(json.dumps(found, indent=1) + "\n")
+        (RESULTS / "soak.md").write_text(page(found))
+
+
+def test_kills(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "kills", harness.kills(tmp_path, 300, SEED))
+
+
+def test_flips(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "flips", harness.flips(tmp_path, 1000, SEED))
+
+
+def test_cuts(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "cuts", harness.cuts(tmp_path, 3000, seed=SEED))
+
+
+def test_million(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "million", harness.million(tmp_path))
+
+
+def keep(record: dict[str, Any], name: str, outcome: dict[str, Any]) -> None:
+    record[name] = outcome
+    print(f"\n{TITLES[name]}:", *harness.lines(outcome), sep="\n  ")
+
+
+def machine() -> dict[str, Any]:
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+        model = names[0].partition(": ")[2] if names else model
+    return {
+        "cpu": model, "cores": os.cpu_count(), "system": platform.system(),
+        "load": round(os.getloadavg()[0], 1), "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version, "numpy": numpy.__version__,
+    }  # fmt: skip
+
+
+def page(found: dict[str, Any]) -> str:
+    host = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
+    text = [
+        f"# Soak test of the index\n\nCommand: `{COMMAND}`; seed {SEED}; {found['date']}. {host}.\n"
+    ]
+    for name, title in TITLES.items():
+        text.append(f"## {title}\n")
+        text += [f"- {line}" for line in harness.lines(found[name])]
+        text.append("")
+    return "\n".join(text)
