@@ -116,7 +116,7 @@ def test_traces_and_schema_are_kept(tmp_path: Path) -> None:
     run("build", tmp_path / "b", *texts, "--schema", tmp_path / "schema.json")
     (best, *_) = lines("search", tmp_path / "b", "always[0,2] speed < 51", "--rerank")
     assert best["formula"] == "always[0,4] ( speed < 50 )"
-    assert "the library's schema says these" in refused(
+    assert "the schema says these" in refused(
         "search", tmp_path / "b", "speed > 1", "--dt", 1
     )
 
