@@ -57,7 +57,11 @@ QUICK = Probe(n_fit=1000, n_validation=200, width=64, epochs=30)
 
 
 def probing(
-    embed: Embed, teacher: SampledKernel, test: FormulaSet, probe: Probe | None = None, seed: int = 0
+    embed: Embed,
+    teacher: SampledKernel,
+    test: FormulaSet,
+    probe: Probe | None = None,
+    seed: int = 0,
 ) -> list[dict[str, Any]]:
     """A row for each target, statistic (r and MAE), kind of features and probe; the noise floors; and
     the ratios of the two kinds' MAE. `n` counts test formulae, `low` to `high` is a 95 % interval.
