@@ -102,6 +102,7 @@ def test_a_kernel_that_the_config_cannot_describe_is_only_named(tmp_path: Path) 
     publish_encoder(tmp_path, TINY, encoder, families=2, kernel=SizeKernel())
     model = rv.load(tmp_path / "model")
     assert model.config["teacher"] == {"kernel": f"{__name__}.SizeKernel"}
+    assert model.config["training"]["kernel"] == f"{__name__}.SizeKernel"
     with pytest.raises(RhovecError, match=r"distilled from .*\.SizeKernel, which it cannot make"):
         model.kernel()
     with pytest.raises(RhovecError, match="holds a run with kernel"):

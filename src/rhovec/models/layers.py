@@ -130,7 +130,7 @@ def gelu(x: np.ndarray) -> np.ndarray:
 
 
 def ranges(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Consecutive ranges (begin, end) whose sizes sum to at most `most`; a larger item is alone."""
+    """Consecutive ranges (begin, end) with sizes of at most `most` in total, or of a single item."""
     begin = total = 0
     for i, size in enumerate(sizes.tolist()):
         if total + size > most and i > begin:

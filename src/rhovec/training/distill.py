@@ -353,9 +353,9 @@ class EncoderTask(Task[Encoder]):
         numbers = find_families(recipe, 0, min(config.batch, 2048) // recipe.family_size, "valid")
         drawn = draw_families(recipe, numbers)
         programs, family = drawn.programs, torch.from_numpy(drawn.family).to(self.device)
-        alone = make_teacher(self.kernel, config)  # the other processes do not take part
-        asked = alone.prepare(programs, programs)
-        target = alone(asked, config.seed + 2**62, times=8)
+        teacher = make_teacher(self.kernel, config)  # in which other processes do not take part
+        asked = teacher.prepare(programs, programs)
+        target = teacher(asked, config.seed + 2**62, times=8)
         bank = min(config.bank, GLANCE * self.student.head.head.min_bank)
 
         def validate(averaged: list[Tensor]) -> dict[str, float]:

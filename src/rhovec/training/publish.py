@@ -29,7 +29,7 @@ from ..models.model import DEFAULT
 from ..signals import BaseMeasure
 from . import distill, invert
 from .records import environment, write_json
-from .teachers import kernel_name, make_kernel
+from .teachers import kernel_name, make_kernel, reseeded
 from .vectors import vector_source
 
 SIGNALS = 16_384  # traces of the kernel that vectors are compared with
@@ -62,7 +62,10 @@ def publish_encoder(
     def vectors(formulae: list[Formula]) -> np.ndarray:
         return distill.embed(encoder, Programs.pack(formulae)).cpu().numpy()
 
-    judge: Any = make_kernel(config, signals, SEED) if kernel is None else kernel
+    if kernel is None:
+        kernel = make_kernel(config, signals)
+    config = replace(config, kernel=kernel_name(kernel))
+    judge = reseeded(kernel, SEED, signals)
     sets: list[FormulaSet] = [
         held_out(families, channels, pairs=8 * families)
         for channels in sorted({min(3, config.channels), config.channels})

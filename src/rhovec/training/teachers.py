@@ -137,19 +137,26 @@ class GramTeacher:
 
     def __init__(self, kernel: Kernel, device: torch.device):
         self.kernel, self.device = kernel, device
-        self.seeded = "seed" in getattr(kernel, "__dataclass_fields__", ())
+        measure = getattr(kernel, "measure", None)
+        self.traces = 0
+        if isinstance(measure, BaseMeasure):
+            self.traces = measure.count(getattr(kernel, "n_signals", None))
 
     def prepare(self, batch: Programs, share: Programs) -> list[Any]:
         return batch.unpack()
 
     def __call__(self, prepared: list[Any], seed: int, times: int = 1) -> Tensor:
-        kernel: Any = self.kernel
-        if self.seeded:
-            kernel = replace(kernel, seed=seed)
-            if isinstance(getattr(kernel, "measure", None), BaseMeasure):
-                n = times * kernel.measure.count(kernel.n_signals)
-                kernel = replace(kernel, n_signals=n)
-        return torch.as_tensor(kernel.gram(prepared), dtype=torch.float32, device=self.device)
+        gram = reseeded(self.kernel, seed, times * self.traces).gram(prepared)
+        return torch.as_tensor(gram, dtype=torch.float32, device=self.device)
+
+
+def reseeded(kernel: Any, seed: int, traces: int) -> Any:
+    """The kernel with another seed, if it has one, and with this number of traces of a base measure."""
+    if "seed" not in getattr(kernel, "__dataclass_fields__", ()):
+        return kernel
+    if isinstance(getattr(kernel, "measure", None), BaseMeasure):
+        kernel = replace(kernel, n_signals=traces)
+    return replace(kernel, seed=seed)
 
 
 def unit_robustness(
