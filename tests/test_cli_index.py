@@ -136,8 +136,8 @@ def test_requirements_have_identifiers(library: Path, tmp_path: Path) -> None:
     run("add", library, "-F", file)
     found = lines("search", library, "-F", file, "-k", 1)
     assert [(row["query"], row["id"], row["requirement"]) for row in found] == [
-        ("REQ-12: x_2 > 0", 5, "REQ-12"),
-        ("SYS/4.1: always x_2 < 1", 6, "SYS/4.1"),
+        ("x_2 > 0", 5, "REQ-12"),
+        ("always x_2 < 1", 6, "SYS/4.1"),
         ("x_2 > 1", 7, None),
     ]
     run("build", tmp_path / "other", "-F", file, "--signals", 20, "--stored", "float16")

@@ -200,7 +200,8 @@ def cases(name: str) -> Iterator[Case]:
         writes = option in ("--out", "--plot")
         for value in wrong_values(kind, option, writes, parameter.help or ""):
             word = option.split("-")[-1].rstrip("s")
-            to = ["library"] if option == "--vectors" else arguments  # in place of formulae
+            queries = name == "index search" and option == "--vectors"  # in place of formulae
+            to = ["library"] if queries else arguments
             yield Case(call(option, value, without=option, to=to), (word, Path(value).name or word))
 
 

@@ -40,6 +40,9 @@ PYTHON = re.compile(
 )  # what only Python's users know
 # Messages that no command can cause, and why.
 PYTHON_ONLY = {
+    "build a Formula with rv.parse": "commands give formulae, never call the constructor",
+    "train one with tokens=prefix": "a field of --set",
+    'sigma2 must be a positive number for kind="cosine"': "commands take sigma2 from the kernel",
     "parse text with rv.parse first": "commands give formulae, never other objects",
     "or take normalised=False": "no command has this option; the rest of the message says what to do",
     "take a kernel with normalised=True": "commands make only such kernels",

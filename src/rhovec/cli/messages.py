@@ -27,6 +27,9 @@ HINTS = {
         "give --traces that have it, or a --schema"
     ),
     "lower the formula with a Schema first": "give a --schema",
+    "bring its channel to smaller numbers with a Schema": "scale its channel with a --schema",
+    'ask for kind="kernel"': "give --kind kernel",
+    ", or in Python with rv.Index.upgrade(old, new)": "",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {
