@@ -132,8 +132,8 @@ class Rtamt(Peer):
     def signals(self, x: np.ndarray, defaults: bool) -> Any:
         times = list(range(x.shape[2]))
         return [
-            {"time": times, **{f"x_{i}": row for i, row in enumerate(signal)}}
-            for signal in x.tolist()
+            {"time": times, **{f"x_{i}": row for i, row in enumerate(single)}}
+            for single in x.tolist()
         ]
 
     def atom(self, op: str, variable: str, threshold: float) -> Any:
@@ -181,7 +181,7 @@ class Stljax(Peer):
 
     def atom(self, op: str, variable: str, threshold: float) -> Any:
         index = int(variable.removeprefix("x_"))
-        predicate = self.library.Predicate(variable, lambda signal: signal[:, index])
+        predicate = self.library.Predicate(variable, lambda single: single[:, index])
         return predicate >= threshold if op == ">=" else predicate <= threshold
 
     def node(self, op: str, lo: int, hi: int | None, *operands: Any) -> Any:
@@ -211,7 +211,7 @@ class Stljax(Peer):
 
         def compiled(phi: Any) -> Any:
             one = phi.robustness_trace if trace else phi.robustness
-            return self.jax.jit(self.jax.vmap(lambda signal: one(signal, **options)))
+            return self.jax.jit(self.jax.vmap(lambda single: one(single, **options)))
 
         calls = [compiled(phi) for phi in formulae]
         return lambda: np.stack([np.asarray(call(signals)) for call in calls])
@@ -224,7 +224,7 @@ class Stljax(Peer):
         options = self.smooth(temperature)
 
         def total(x: Any) -> Any:
-            return self.jax.vmap(lambda signal: phi.robustness(signal, **options))(x).sum()
+            return self.jax.vmap(lambda single: phi.robustness(single, **options))(x).sum()
 
         call = self.jax.jit(self.jax.value_and_grad(total))
         return lambda: np.asarray(call(signals)[1]).transpose(0, 2, 1)
@@ -250,7 +250,7 @@ class Stlcgpp(Stljax):
 
         def batched(phi: Any) -> Any:
             one = phi.robustness_trace if trace else phi.robustness
-            return self.torch.vmap(lambda signal: one(signal, **options))
+            return self.torch.vmap(lambda single: one(single, **options))
 
         calls = [batched(phi) for phi in formulae]
 
@@ -266,7 +266,7 @@ class Stlcgpp(Stljax):
         if thresholds is not None:
             raise Unsupported("thresholds")
         options = self.smooth(temperature)
-        call = self.torch.vmap(lambda signal: phi.robustness(signal, **options))
+        call = self.torch.vmap(lambda single: phi.robustness(single, **options))
         leaf = signals.requires_grad_()
 
         def run() -> np.ndarray:

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import ROOT, command, head, save, table
-
 REPEATS = 5  # calls per turn
 
 
@@ -87,6 +85,7 @@ def main() -> None:
         return
     if not given.before:
         parser.error("give --before, the revision to compare with")
+    from common import ROOT, command, head, save, table
     from rhovec import machine
 
     with tempfile.TemporaryDirectory() as folder:

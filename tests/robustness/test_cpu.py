@@ -103,8 +103,8 @@ def test_contract_finds_clipped_windows(check: str, monkeypatch: pytest.MonkeyPa
             columns = {name: signals[:, i] for i, name in enumerate(NAMES)}
             with monkeypatch.context() as patch:
                 patch.setattr(reference, "_windows", clipped_windows)
-                traces = np.array([reference.robustness_trace(f, columns, end) for f in formulae])
-            return traces if trace else traces[:, :, 0]
+                found = np.array([reference.robustness_trace(f, columns, end) for f in formulae])
+            return found if trace else found[:, :, 0]
 
     with pytest.raises(AssertionError):
         getattr(Mutant(), check)()

@@ -30,7 +30,7 @@ class Job(NamedTuple):
 
 def bench(
     count: Annotated[int, typer.Option(min=2, help="Number of formulae.")] = 500,
-    signals: Annotated[int, typer.Option(min=2, help="Number of traces.")] = 1000,
+    n_traces: Annotated[int, typer.Option(min=2, help="Number of traces.")] = 1000,
     model: ModelPath = None,
     device: Device = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of formulae and traces.")] = 0,
@@ -44,7 +44,7 @@ def bench(
     """
     rows = []
     with progress_bar("measuring") as progress:
-        for i, job in enumerate(chosen := list(jobs(count, signals, model, device, seed))):
+        for i, job in enumerate(chosen := list(jobs(count, n_traces, model, device, seed))):
             seconds = measured(job.run)
             rows.append({
                 "job": job.name, "formulae": job.formulae, "seconds": statistics.median(seconds),

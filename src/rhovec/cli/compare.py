@@ -51,7 +51,7 @@ LABEL = 70  # characters of a formula in a picture
 def compare(
     formulae: Formulae = None,
     files: FormulaFiles = None,
-    signals: RandomSignals = None,
+    n_traces: RandomSignals = None,
     points: Points = None,
     seed: Seed = 0,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
@@ -100,7 +100,7 @@ def compare(
         require_variables(lines, pair, read.variables)
     measure = choose_measure(pair, read, points)
     with progress_bar("compare") as progress:
-        result = compared(pair[0], pair[1], measure, signals, seed, confidence, progress=progress)
+        result = compared(pair[0], pair[1], measure, n_traces, seed, confidence, progress=progress)
 
     trace_id = None
     if isinstance(measure, Trajectories) and read is not None and result.witness is not None:

@@ -99,7 +99,7 @@ def build(
         typer.Option(help="Type of the stored numbers; float16 halves the file."),
     ] = "float32",
     schema: SchemaFile = None,
-    signals: Annotated[
+    n_traces: Annotated[
         int | None,
         typer.Option(
             help="Signals per signature (default: 1000, or all of --traces).", show_default=False
@@ -135,7 +135,7 @@ def build(
         lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
         tolerance=tolerance,
     )  # fmt: skip
-    vectors = _load_model(model) or _kernel_for(parsed, read, known, signals, sigma2, seed)
+    vectors = _load_model(model) or _kernel_for(parsed, read, known, n_traces, sigma2, seed)
     with progress_bar("vectors") as progress, Index.build(
         parsed, library, vectors=vectors, schema=known, requirements=_identifiers(lines),
         tags=split_names(tags), stored=stored, progress=progress,
@@ -348,7 +348,7 @@ def _kernel_for(
     formulae: list[Formula],
     traces: Traces | None,
     schema: Schema | None,
-    signals: int | None,
+    n_traces: int | None,
     sigma2: float,
     seed: int,
 ) -> StlKernel:
@@ -358,9 +358,9 @@ def _kernel_for(
     from ..signals import Trajectories
 
     if traces is not None:
-        return StlKernel(Trajectories(traces.values, traces.variables), signals, sigma2, seed)
+        return StlKernel(Trajectories(traces.values, traces.variables), n_traces, sigma2, seed)
     lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
-    return replace(usual_kernel(lowered, signals), sigma2=sigma2, seed=seed)
+    return replace(usual_kernel(lowered, n_traces), sigma2=sigma2, seed=seed)
 
 
 # -- writing ---------------------------------------------------------------------------------------

@@ -102,8 +102,8 @@ def robustness(
     require_variables(lines, parsed, read.variables)
     evaluate = satisfaction_of if satisfied else robustness_of
     lengths = {x.shape[1] for x in read.values}
-    signals = np.stack(read.values) if len(lengths) == 1 else read.values
-    values = evaluate(parsed, signals, variables=read.variables, trace=every_step, end=end)
+    arrays = np.stack(read.values) if len(lengths) == 1 else read.values
+    values = evaluate(parsed, arrays, variables=read.variables, trace=every_step, end=end)
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")

@@ -107,7 +107,7 @@ def similarity(
     ] = None,
     model: ModelPath = None,
     device: Device = None,
-    signals: RandomSignals = None,
+    n_traces: RandomSignals = None,
     points: Points = None,
     seed: Seed = 0,
     sigma2: Annotated[
@@ -192,11 +192,11 @@ def similarity(
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
         facts["model"] = loaded.fingerprint
         if by == "both":
-            kernel = loaded.kernel(DEFAULT_SIGNALS if signals is None else signals, seed)
+            kernel = loaded.kernel(DEFAULT_SIGNALS if n_traces is None else n_traces, seed)
     else:
         from ..kernel import BooleanKernel, StlKernel
 
-        count = DEFAULT_SIGNALS if signals is None and read is None else signals
+        count = DEFAULT_SIGNALS if n_traces is None and read is None else n_traces
         kernel = (BooleanKernel if boolean else StlKernel)(
             choose_measure(parsed, read, points), count, 0.2 if sigma2 is None else sigma2, seed,
             device="cpu" if device is None else device,

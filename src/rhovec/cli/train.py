@@ -67,7 +67,7 @@ def encoder(
             show_default=False,
         ),
     ] = None,
-    signals: Annotated[
+    n_traces: Annotated[
         int, typer.Option(min=1, help="Traces of the kernel to evaluate against.")
     ] = 16_384,
     families: Annotated[int, typer.Option(min=1, help="Held-out families to evaluate on.")] = 188,
@@ -92,7 +92,7 @@ def encoder(
     result = distill.train(config, out, report(config.steps))
     if evaluate:
         rows = training("publish").publish_encoder(
-            out, config, result, formulae or [], signals, families
+            out, config, result, formulae or [], n_traces, families
         )
         for row in rows:
             where = f" ({row['set']})" if "set" in row else ""

@@ -84,11 +84,11 @@ def _relation(counts: list[int], impossible: set[int]) -> tuple[Relation, bool]:
 
 
 def _witness(pair: list[Formula], trace: np.ndarray, measure: Measure) -> Witness:
-    signal = trace.astype(np.float64)
+    exact = trace.astype(np.float64)
     names = measure.variables
-    values = robustness(pair, signal[None], variables=names, trace=True)[:, 0]
-    a, b = satisfaction(pair, signal[None], variables=names)[:, 0].tolist()
-    return Witness(signal, names, values, (a, b))
+    values = robustness(pair, exact[None], variables=names, trace=True)[:, 0]
+    a, b = satisfaction(pair, exact[None], variables=names)[:, 0].tolist()
+    return Witness(exact, names, values, (a, b))
 
 
 def _third(progress: Progress | None, which: int) -> Progress | None:

@@ -27,14 +27,14 @@ class System(NamedTuple):
         return [parse(t, discrete=self.discrete, dt=self.dt) for t in self.requirements.values()]
 
     @property
-    def signals(self) -> dict[str, np.ndarray]:
+    def columns(self) -> dict[str, np.ndarray]:
         """Variable -> (traces, points) float32, for which the engine is compiled already."""
         names, traces = next(iter(self.traces.values())), self.traces.values()
         return {name: np.array([trace[name] for trace in traces], np.float32) for name in names}
 
     def check(self) -> tuple[np.ndarray, np.ndarray]:
         """Robustness and satisfaction, each (requirements, traces)."""
-        return robustness(self.formulae, self.signals), satisfaction(self.formulae, self.signals)
+        return robustness(self.formulae, self.columns), satisfaction(self.formulae, self.columns)
 
 
 def systems() -> list[System]:

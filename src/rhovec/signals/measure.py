@@ -180,8 +180,8 @@ class Trajectories:
     @classmethod
     def read(cls, paths: PathLike | Sequence[PathLike], **options: Any) -> Trajectories:
         """Read the traces of files; the options are those of `read_traces`."""
-        traces = read_traces(paths, **options)
-        return cls(traces.values, traces.variables)
+        found = read_traces(paths, **options)
+        return cls(found.values, found.variables)
 
     def __repr__(self) -> str:
         n, _, points = self.values.shape
