@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
 
-QUICK := tests/formula tests/robustness/test_cpu.py tests/test_architecture.py tests/test_signals.py \
+QUICK := tests/formula tests/robustness/test_cpu.py tests/test_architecture.py tests/test_traces.py \
   tests/test_measure.py tests/test_compare.py tests/test_library.py tests/test_cli.py \
   tests/test_cli_compare.py tests/test_cli_similarity.py
 LARGE := levels or depth or deep or memory or long_traces or brute_force or picture or every_operator \

@@ -1,7 +1,7 @@
-"""One adapter a library: the same formulae and signals in each library's own objects.
+"""One adapter a library: the same formulae and traces in each library's own objects.
 
 peers.ask executes this file inside the library's environment: adapters.py LIBRARY JOB OUT. Formulae
-arrive as postfix rows [operator, lo, hi, variable, threshold], signals as (N, V, P) float32. A task
+arrive as postfix rows [operator, lo, hi, variable, threshold], traces as (N, V, P) float32. A task
 is one method a library: it takes what the library was given and returns a callable without
 arguments, and the call is what is timed. Libraries are called as their documentation shows, in
 batches wherever they offer them.
@@ -30,9 +30,9 @@ class Unsupported(Exception):
 
 
 class Peer:
-    """What a library must say: how it holds signals and formulae, and how it does each task."""
+    """What a library must say: how it holds traces and formulae, and how it does each task."""
 
-    def signals(self, x: np.ndarray, defaults: bool) -> Any:
+    def traces(self, x: np.ndarray, defaults: bool) -> Any:
         """(N, V, P) float32 in the library's own container."""
         raise NotImplementedError
 
@@ -56,26 +56,26 @@ class Peer:
         return stack[-1]
 
     def robustness(
-        self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
+        self, formulae: list[Any], traces: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
         """The work: () -> (B, N), or (B, N, P) with trace."""
         raise NotImplementedError
 
     def gradient(
-        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+        self, phi: Any, traces: Any, temperature: float | None, thresholds: list[float] | None
     ) -> Callable[[], np.ndarray]:
-        """The work: () -> the gradient of the sum over signals of the robustness at time 0.
+        """The work: () -> the gradient of the sum over traces of the robustness at time 0.
 
-        To the signals, (N, V, P), or, where thresholds (A,) are given, to those. With temperature T,
+        To the traces, (N, V, P), or, where thresholds (A,) are given, to those. With temperature T,
         minima and maxima are smooth, T log sum exp(v/T).
         """
         raise NotImplementedError
 
 
 class Rhovec(Peer):
-    """All formulae in one call of the public function; its layout of the signals is timed too."""
+    """All formulae in one call of the public function; its layout of the traces is timed too."""
 
-    def signals(self, x: np.ndarray, defaults: bool) -> Any:
+    def traces(self, x: np.ndarray, defaults: bool) -> Any:
         return x
 
     def formula(self, rows: list[Row]) -> Any:
@@ -96,20 +96,20 @@ class Rhovec(Peer):
         )
 
     def robustness(
-        self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
+        self, formulae: list[Any], traces: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
         import rhovec as rv
 
-        return lambda: rv.robustness(formulae, signals, trace=trace)
+        return lambda: rv.robustness(formulae, traces, trace=trace)
 
     def gradient(
-        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+        self, phi: Any, traces: Any, temperature: float | None, thresholds: list[float] | None
     ) -> Callable[[], np.ndarray]:
         import torch
 
         import rhovec as rv
 
-        x = torch.from_numpy(signals)
+        x = torch.from_numpy(traces)
         levels = None if thresholds is None else torch.tensor(thresholds)
         leaf = (x if levels is None else levels).requires_grad_()
 
@@ -122,14 +122,14 @@ class Rhovec(Peer):
 
 
 class Rtamt(Peer):
-    """Discrete-time offline specifications from text; one signal a call, always the whole trace."""
+    """Discrete-time offline specifications from text; one trace a call, always the whole trace."""
 
     def __init__(self) -> None:
         import rtamt  # type: ignore[import-not-found]
 
         self.rtamt = rtamt
 
-    def signals(self, x: np.ndarray, defaults: bool) -> Any:
+    def traces(self, x: np.ndarray, defaults: bool) -> Any:
         times = list(range(x.shape[2]))
         return [
             {"time": times, **{f"x_{i}": row for i, row in enumerate(single)}}
@@ -158,17 +158,17 @@ class Rtamt(Peer):
         return spec
 
     def robustness(
-        self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
+        self, formulae: list[Any], traces: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
         def run() -> np.ndarray:
-            out = np.array([[spec.evaluate(s) for s in signals] for spec in formulae])[..., 1]
+            out = np.array([[spec.evaluate(s) for s in traces] for spec in formulae])[..., 1]
             return out if trace else out[..., 0]
 
         return run
 
 
 class Stljax(Peer):
-    """Formula objects over one signal (P, V), compiled with jit, spread over signals with vmap."""
+    """Formula objects over one trace (P, V), compiled with jit, spread over traces with vmap."""
 
     def __init__(self) -> None:
         import jax  # type: ignore[import-not-found]
@@ -176,7 +176,7 @@ class Stljax(Peer):
 
         self.jax, self.library, self.infinity = jax, library, jax.numpy.inf
 
-    def signals(self, x: np.ndarray, defaults: bool) -> Any:
+    def traces(self, x: np.ndarray, defaults: bool) -> Any:
         return self.jax.numpy.asarray(x.transpose(0, 2, 1)).block_until_ready()
 
     def atom(self, op: str, variable: str, threshold: float) -> Any:
@@ -205,7 +205,7 @@ class Stljax(Peer):
         return options
 
     def robustness(
-        self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
+        self, formulae: list[Any], traces: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
         options = self.options(defaults)
 
@@ -214,10 +214,10 @@ class Stljax(Peer):
             return self.jax.jit(self.jax.vmap(lambda single: one(single, **options)))
 
         calls = [compiled(phi) for phi in formulae]
-        return lambda: np.stack([np.asarray(call(signals)) for call in calls])
+        return lambda: np.stack([np.asarray(call(traces)) for call in calls])
 
     def gradient(
-        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+        self, phi: Any, traces: Any, temperature: float | None, thresholds: list[float] | None
     ) -> Callable[[], np.ndarray]:
         if thresholds is not None:
             raise Unsupported("thresholds")
@@ -227,11 +227,11 @@ class Stljax(Peer):
             return self.jax.vmap(lambda single: phi.robustness(single, **options))(x).sum()
 
         call = self.jax.jit(self.jax.value_and_grad(total))
-        return lambda: np.asarray(call(signals)[1]).transpose(0, 2, 1)
+        return lambda: np.asarray(call(traces)[1]).transpose(0, 2, 1)
 
 
 class Stlcgpp(Stljax):
-    """The same classes on torch, spread over signals with torch.vmap; no gradients are recorded
+    """The same classes on torch, spread over traces with torch.vmap; no gradients are recorded
     where none are asked for."""
 
     def __init__(self) -> None:
@@ -240,11 +240,11 @@ class Stlcgpp(Stljax):
 
         self.torch, self.library, self.infinity = torch, library, torch.inf
 
-    def signals(self, x: np.ndarray, defaults: bool) -> Any:
+    def traces(self, x: np.ndarray, defaults: bool) -> Any:
         return self.torch.from_numpy(np.ascontiguousarray(x.transpose(0, 2, 1)))
 
     def robustness(
-        self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
+        self, formulae: list[Any], traces: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
         options = self.options(defaults)
 
@@ -256,18 +256,18 @@ class Stlcgpp(Stljax):
 
         def run() -> np.ndarray:
             with self.torch.no_grad():
-                return np.stack([call(signals).numpy() for call in calls])
+                return np.stack([call(traces).numpy() for call in calls])
 
         return run
 
     def gradient(
-        self, phi: Any, signals: Any, temperature: float | None, thresholds: list[float] | None
+        self, phi: Any, traces: Any, temperature: float | None, thresholds: list[float] | None
     ) -> Callable[[], np.ndarray]:
         if thresholds is not None:
             raise Unsupported("thresholds")
         options = self.smooth(temperature)
         call = self.torch.vmap(lambda single: phi.robustness(single, **options))
-        leaf = signals.requires_grad_()
+        leaf = traces.requires_grad_()
 
         def run() -> np.ndarray:
             (gradient,) = self.torch.autograd.grad(call(leaf).sum(), leaf)
@@ -284,7 +284,7 @@ class Pytelo(Peer):
 
         self.library = library
 
-    def signals(self, x: np.ndarray, defaults: bool) -> Any:
+    def traces(self, x: np.ndarray, defaults: bool) -> Any:
         names, times = [f"x_{i}" for i in range(x.shape[1])], np.arange(x.shape[2])
         options = {} if defaults else {"kind": "linear"}
         return self.library.TraceBatch(names, times, x, **options)
@@ -307,12 +307,12 @@ class Pytelo(Peer):
         return self.library.STLFormula(code, **given, children=list(operands), low=lo, high=hi)
 
     def robustness(
-        self, formulae: list[Any], signals: Any, trace: bool, defaults: bool
+        self, formulae: list[Any], traces: Any, trace: bool, defaults: bool
     ) -> Callable[[], np.ndarray]:
         if trace:
             raise Unsupported("traces")
         options = {} if defaults else {"max_robustness": math.inf}
-        return lambda: np.stack([phi.robustness(signals, 0, **options) for phi in formulae])
+        return lambda: np.stack([phi.robustness(traces, 0, **options) for phi in formulae])
 
 
 PEERS: dict[str, type[Peer]] = {
@@ -330,16 +330,16 @@ def resident(field: str) -> int:
 
 def do(peer: Peer, item: dict[str, Any]) -> dict[str, Any]:
     """One item: convert, build, the first call (which may compile), then the timed calls."""
-    x = np.array(np.load(item["signals"], mmap_mode="r")[: item["n"]])  # in memory, not a map
+    x = np.array(np.load(item["traces"], mmap_mode="r")[: item["n"]])  # in memory, not a map
     start = time.perf_counter()
-    signals = peer.signals(x, item["defaults"])
+    traces = peer.traces(x, item["defaults"])
     converted = time.perf_counter()
     formulae = [peer.formula(rows) for rows in item["formulae"]]
     built = time.perf_counter()
     if "gradient" in item:
-        run = peer.gradient(formulae[0], signals, **item["gradient"])
+        run = peer.gradient(formulae[0], traces, **item["gradient"])
     else:
-        run = peer.robustness(formulae, signals, item["trace"], item["defaults"])
+        run = peer.robustness(formulae, traces, item["trace"], item["defaults"])
     before = resident("VmRSS") if item["memory"] else 0
     values = run()
     first = time.perf_counter() - built

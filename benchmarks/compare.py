@@ -25,7 +25,7 @@ from peers import PINS, ask, closed_until, item, machine, program, random_walks
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula, compose
 
-SIGNALS, POINTS, TOLERANCE = 20, 24, 1e-5
+TRACES, POINTS, TOLERANCE = 20, 24, 1e-5
 LAST = POINTS - 1
 Window = Callable[[np.random.Generator], tuple[int, int]]
 Times = Callable[[Formula, np.ndarray], np.ndarray]  # (formula, our trace (N, P)) -> (P,) bool
@@ -292,7 +292,7 @@ def report(rows: list[dict[str, Any]], formulae: int) -> str:
     lines = [
         "# Agreement with other libraries",
         "",
-        f"Robustness of {formulae} random formulae a row on {SIGNALS} random walks of {POINTS} "
+        f"Robustness of {formulae} random formulae a row on {TRACES} random walks of {POINTS} "
         "points, at time 0 and along the trace (pytelo: at time 0). A cell: the share of values "
         f"within {TOLERANCE:g} of rhovec's, of how many, and the convention where they differ. "
         f"Command: `{rows[0]['command']}`. stljax and stlcgpp hold the last sample "
@@ -315,7 +315,7 @@ def main() -> int:
     given = parser.parse_args()
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # hundreds of formulae, each compiled once
     command = f"python benchmarks/compare.py --formulae {given.formulae} --seed {given.seed}"
-    x = random_walks(SIGNALS, POINTS, given.seed)
+    x = random_walks(TRACES, POINTS, given.seed)
     drawn: list[list[tuple[Formula, np.ndarray, np.ndarray]]] = []  # formula, ours, columns
     for number, situation in enumerate(SITUATIONS):
         rng = np.random.default_rng([given.seed, number])
@@ -327,7 +327,7 @@ def main() -> int:
     common = {"command": command, "seed": given.seed, "machine": machine()}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "signals.npy")
+        path = Path(folder, "traces.npy")
         np.save(path, x)
         for peer in PINS:
             items, places = [], []
@@ -338,7 +338,7 @@ def main() -> int:
                         rewrite = closed_until if peer in situation.closed else list
                         given_rows = [rewrite(program(phi))]
                         default = situation.defaults
-                        items.append(item(given_rows, path, SIGNALS, trace=trace, defaults=default))
+                        items.append(item(given_rows, path, TRACES, trace=trace, defaults=default))
                         places.append((number, mine, chosen))
             cases: dict[int, list[Any]] = {}
             for (number, mine, chosen), answer in zip(places, ask(peer, items), strict=True):

@@ -140,7 +140,7 @@ def report(facts: dict[str, Any]) -> str:
         "# From vectors to formulae", "",
         head(facts), "",
         f"{facts['formulae']}: {facts['n']} requests, none left out. Model {facts['model']}. Cosine, "
-        f"correlation and distance of robustness vectors on {facts['signals']} fresh traces: medians "
+        f"correlation and distance of robustness vectors on {facts['traces']} fresh traces: medians "
         "with 95 % intervals, quartiles in brackets. Similarity is the model's, of answer and "
         "request.", "",
         f"| | {' | '.join(SHOWN)} | valid | nodes, in and out | similarity | seconds for {TIMED} |",
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--formulae", type=Path, help="a file (default: the corpus' test split)")
     parser.add_argument("--corpus", type=Path, help="vectors that `corpus` wrote")
     parser.add_argument("--n", type=int, default=500, help="requests, or corpus formulae")
-    parser.add_argument("--signals", type=int, default=4000)
+    parser.add_argument("--n-traces", type=int, default=4000)
     parser.add_argument("--seed", type=int, default=1, help="of the traces")
     parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
     given = parser.parse_args()
@@ -189,7 +189,7 @@ def main() -> None:
         return
     facts: dict[str, Any] = {
         "command": command(), "seed": given.seed, "machine": machine.facts(given.device),
-        "signals": given.signals, "ways": {},
+        "traces": given.traces, "ways": {},
     }  # fmt: skip
     texts, facts["formulae"] = formulae(given.formulae, given.n)
     requests = [rv.parse(text) for text in texts]
@@ -213,7 +213,7 @@ def main() -> None:
     measure = model.kernel().measure
     for name, (found, seconds) in answers.items():
         rows = reconstruction(
-            requests, [one.formula for one in found], measure, given.signals, given.seed
+            requests, [one.formula for one in found], measure, given.traces, given.seed
         )
         similarity = float(np.median([one.similarity for one in found]))
         facts["ways"][name] = {"rows": rows, "seconds": seconds, "similarity": similarity}

@@ -33,8 +33,8 @@ from rhovec.formula.reader import parse_programs
 from rhovec.models.model import DEFAULT, Model, load
 
 FORMULAE = 2000
-SIGNALS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-TRUTH_SIGNALS = 16_384
+TRACES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
+TRUTH_TRACES = 16_384
 FRESH = """
 import json, sys, time
 start = time.perf_counter()
@@ -97,9 +97,9 @@ def signatures(
 ) -> list[dict[str, Any]]:
     """Error and cost of the exact kernel for each number of traces."""
     rows = []
-    for n in SIGNALS:
+    for n in TRACES:
         kernel = model.kernel(n, seed)
-        for _ in kernel.signals():  # draws them
+        for _ in kernel.traces():  # draws them
             pass
         rows.append({
             "part": "signatures", "N": n, "device": kernel.device,
@@ -114,7 +114,7 @@ def signatures(
     return rows
 
 
-def signals_of_equal_error(rows: list[dict[str, Any]], error: float) -> float:
+def traces_of_equal_error(rows: list[dict[str, Any]], error: float) -> float:
     """N at which signatures have this error, which falls with the square root of N."""
     scale = statistics.mean(r["error"] * r["N"] ** 0.5 for r in rows)
     return float((scale / error) ** 2)
@@ -146,7 +146,7 @@ def report(facts: dict[str, Any]) -> str:
             ],
         ),
         "", f"Exact signatures on N traces, {facts['signatures'][0]['device']}. The error is that of "
-        f"their kernel against one on {TRUTH_SIGNALS:,} traces. The model's error is "
+        f"their kernel against one on {TRUTH_TRACES:,} traces. The model's error is "
         f"{model['error']:.4f}, which signatures reach at N = {facts['equal_N']:,.0f}.", "",
     ]  # fmt: skip
     rows = [
@@ -184,7 +184,7 @@ def main() -> None:
     measured = [embedding(given.model, d, texts, parsed, given.repeats) for d in devices]
     facts["models"] = [row for row, _ in measured]
     chosen, model = measured[0 if given.device == "cpu" else -1]
-    truth = model.kernel(TRUTH_SIGNALS, given.seed + 1).gram(parsed)
+    truth = model.kernel(TRUTH_TRACES, given.seed + 1).gram(parsed)
     vectors = model.embed(parsed, warn=False).astype(np.float64)
     error = mean_error(truth, vectors @ vectors.T)
     facts["model"] = chosen | {
@@ -192,7 +192,7 @@ def main() -> None:
         "error": error,
     }  # fmt: skip
     facts["signatures"] = signatures(model, truth, texts, parsed, given.repeats, given.seed + 2)
-    facts["equal_N"] = signals_of_equal_error(facts["signatures"], error)
+    facts["equal_N"] = traces_of_equal_error(facts["signatures"], error)
     save(f"embedding-{given.device.partition(':')[0]}", facts, report(facts), given.output)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [--formulae FILE] [--quick]
 
-Rates count nodes x points x signals over the whole call (lowering, upload and the ordering of signals
-included) on signals that are on the device. "asked" counts every node at every point, which is what an
+Rates count nodes x points x traces over the whole call (lowering, upload and the ordering of traces
+included) on traces that are on the device. "asked" counts every node at every point, which is what an
 evaluation of the whole trace would touch; "done" counts the rows that time 0 really needs.
 Writes results/robustness-gpu.json and .md.
 """
@@ -42,19 +42,19 @@ def measure(run: Any, repeats: int = 7) -> tuple[float, float]:
     return kept[len(kept) // 2], kept[-1] - kept[0]
 
 
-def signals(n: int, points: int, seed: int = 0) -> torch.Tensor:
+def traces(n: int, points: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator("cuda").manual_seed(seed)
     return torch.randn(n, 3, points, generator=generator, device="cuda").cumsum(-1) * 0.1
 
 
 def work(programs: Programs, points: int) -> tuple[int, int]:
-    """(node-points asked, rows done) for one signal at time 0."""
+    """(node-points asked, rows done) for one trace at time 0."""
     code = lowering.lower(programs, points, trace=False, strict=False)
     return len(programs.code) * points, int(code.table[:, lowering.LENGTH].sum())
 
 
 def row(name: str, programs: Programs, n: int, points: int, trace: bool = False) -> dict[str, Any]:
-    x = signals(n, points)
+    x = traces(n, points)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
@@ -69,13 +69,13 @@ def row(name: str, programs: Programs, n: int, points: int, trace: bool = False)
         "asked_tera_node_points_per_s": asked * n / seconds / 1e12,
         "done_tera_rows_per_s": None if trace else done * n / seconds / 1e12,
         "formulae_per_s": len(programs) / seconds,
-        "memory_beyond_output_and_signals_GiB": beyond / 2**30,
+        "memory_beyond_output_and_traces_GiB": beyond / 2**30,
     }  # fmt: skip
 
 
 def kernels_alone(programs: Programs, n: int, points: int) -> list[dict[str, Any]]:
     """Device time of each memory class, by CUDA events."""
-    x = signals(n, points)
+    x = traces(n, points)
     times: list[dict[str, Any]] = []
     launch = gpu._launch
 
@@ -95,7 +95,7 @@ def kernels_alone(programs: Programs, n: int, points: int) -> list[dict[str, Any
         gpu._launch = launch
     return [
         {
-            "signals": t["group"].signals,
+            "traces": t["group"].traces,
             "rows": t["group"].rows,
             "in_shared": t["group"].in_shared,
             "formulae": len(t["group"].members),
@@ -127,7 +127,7 @@ def main() -> None:
         detail = kernels_alone(sets["random"], 1024, points)
         print(points, json.dumps(detail), flush=True)
     cpu_check = rv.random_formulae(200, seed=1)
-    x = signals(300, 128)
+    x = traces(300, 128)
     got = rv.robustness(cpu_check, x).cpu().numpy()
     assert np.array_equal(got, rv.robustness(cpu_check, x.cpu().numpy()))
     if not given.quick:
@@ -145,7 +145,7 @@ def main() -> None:
         for r in rows[len(sets) * 5 :]:
             print(json.dumps(r), flush=True)
         small = Programs.pack(rv.random_formulae(200, seed=0))
-        y = signals(1024, 128)
+        y = traces(1024, 128)
         host = y.cpu().numpy()
         start = time.perf_counter()
         cpu.evaluate(small, host, COLUMNS)
@@ -174,7 +174,7 @@ def main() -> None:
             r["case"] + " (trace)" * r["trace"], str(r["B"]), str(r["N"]), str(r["P"]),
             f"{r['seconds']:.4g}", f"{r['asked_tera_node_points_per_s']:.2f}",
             "" if r["done_tera_rows_per_s"] is None else f"{r['done_tera_rows_per_s']:.2f}",
-            f"{r['memory_beyond_output_and_signals_GiB']:.2f}",
+            f"{r['memory_beyond_output_and_traces_GiB']:.2f}",
         ]
         for r in rows if "nodes" in r
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """Speed of gradients on the CPU, beside stljax and stlcg++: `python benchmarks/gradients.py`.
 
-One call is forward and backward: the robustness of one formula at time 0 on all signals, summed, and
-the gradient of the sum to the signals, with hard or smooth minima; for rhovec also to the
-thresholds. Formulae, signals and timing are those of robustness.py, but every library has one core:
+One call is forward and backward: the robustness of one formula at time 0 on all traces, summed, and
+the gradient of the sum to the traces, with hard or smooth minima; for rhovec also to the
+thresholds. Formulae, traces and timing are those of robustness.py, but every library has one core:
 beside other work, torch's threads wait for each other far longer than they compute. Gradients are
 compared with central differences of the definition in float64: the slow oracle, or `smooth` below.
 """
@@ -28,13 +28,13 @@ from robustness import FORMULAE, REPEATS, SECONDS, N, figures, number, saved, ta
 
 TEMPERATURE = 0.1
 LIBRARIES = ("rhovec", "stljax", "stlcgpp")
-# Signals for A, B and C where a thousand would take too long or not fit in memory.
+# Traces for A, B and C where a thousand would take too long or not fit in memory.
 FEWER = {
     ("stljax", 100): (1000, 50, 1000), ("stljax", 1000): (10, 2, 10),
     ("stlcgpp", 100): (200, 20, 200), ("stlcgpp", 1000): (5, 1, 5),
 }  # fmt: skip
 KINDS: dict[str, float | None] = {"hard": None, "smooth": TEMPERATURE}
-CHECKED, STEP, TOLERANCE = 8, 1e-6, 1e-4  # signals whose gradients are checked; the differences
+CHECKED, STEP, TOLERANCE = 8, 1e-6, 1e-4  # traces whose gradients are checked; the differences
 
 Values = Callable[[Formula, np.ndarray], np.ndarray]  # (phi, (n, V, P) float64) -> (n,) at time 0
 
@@ -106,7 +106,7 @@ def differences(value: Values, moved: Iterator[tuple[Formula, np.ndarray]]) -> n
     return np.stack([here - back, ahead - here]) / STEP
 
 
-def move_signals(phi: Formula, x: np.ndarray) -> Iterator[tuple[Formula, np.ndarray]]:
+def move_traces(phi: Formula, x: np.ndarray) -> Iterator[tuple[Formula, np.ndarray]]:
     yield phi, x
     for place in np.ndindex(x.shape[1:]):
         for step in (-STEP, STEP):
@@ -125,12 +125,12 @@ def move_thresholds(phi: Formula, x: np.ndarray) -> Iterator[tuple[Formula, np.n
                 yield Formula.from_rows([*rows[:k], other, *rows[k + 1 :]]), x
 
 
-def signals_right(phi: Formula, x: np.ndarray, gradient: np.ndarray, value: Values) -> str:
-    """How many of the first signals have the right gradient, among those where it is unique."""
+def traces_right(phi: Formula, x: np.ndarray, gradient: np.ndarray, value: Values) -> str:
+    """How many of the first traces have the right gradient, among those where it is unique."""
     reach = phi.horizon + 1  # nothing later counts, so there the gradient must be zero
     gradient = gradient[:CHECKED]
     x = x[: len(gradient), :, :reach].astype(np.float64)
-    slopes = differences(value, move_signals(phi, x))
+    slopes = differences(value, move_traces(phi, x))
     unique = np.ptp(slopes, axis=0).max(axis=0) < 1e-3  # else within a step of a tie
     truth = np.zeros(gradient.shape)
     truth[:, :, :reach] = slopes.mean(axis=0).T.reshape(x.shape)
@@ -139,7 +139,7 @@ def signals_right(phi: Formula, x: np.ndarray, gradient: np.ndarray, value: Valu
 
 
 def thresholds_right(phi: Formula, x: np.ndarray, gradient: np.ndarray, value: Values) -> str:
-    """How many thresholds have the right gradient; a signal near a tie may move it by one."""
+    """How many thresholds have the right gradient; a trace near a tie may move it by one."""
     x = x[:, :, : phi.horizon + 1].astype(np.float64)
     slopes = differences(value, move_thresholds(phi, x))
     tied = (np.ptp(slopes, axis=0) > 1e-3).sum(axis=1)
@@ -151,7 +151,7 @@ def thresholds_right(phi: Formula, x: np.ndarray, gradient: np.ndarray, value: V
 
 
 def measure(folder: Path, seed: int, peer: str, points: int, to: str) -> list[dict[str, Any]]:
-    """A, B and C, hard and smooth, in one process; `to` is "signals" or "thresholds"."""
+    """A, B and C, hard and smooth, in one process; `to` is "traces" or "thresholds"."""
     x, path = saved(folder, N, points, seed)
     counts = dict(zip(FORMULAE, FEWER.get((peer, points), (N,) * 3), strict=True))
     places = [(kind, name, rv.parse(text)) for kind in KINDS for name, text in FORMULAE.items()]
@@ -163,7 +163,7 @@ def measure(folder: Path, seed: int, peer: str, points: int, to: str) -> list[di
                     seconds=SECONDS)  # fmt: skip
         items.append({**work, "gradient": asked})
     rows = []
-    check = signals_right if to == "signals" else thresholds_right
+    check = traces_right if to == "traces" else thresholds_right
     for (kind, name, phi), answer in zip(places, ask(peer, items, one_core=True), strict=True):
         n = counts[name]
         row = figures(answer, n)
@@ -186,37 +186,37 @@ def report(rows: list[dict[str, Any]]) -> str:
         "# Gradients on the CPU", "",
         f"Command: `{command}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
         f"{host['load']:g} at the start, Python {host['python']}; {versions}.", "",
-        "One call is forward and backward: robustness of one formula at time 0 on n signals (random "
+        "One call is forward and backward: robustness of one formula at time 0 on n traces (random "
         "walks of three variables, float32), summed, and the gradient of the sum. Times are medians "
-        "of repeated calls with the quartiles, in microseconds a signal; n is smaller where a "
+        "of repeated calls with the quartiles, in microseconds a trace; n is smaller where a "
         "library is slow; ratio is to rhovec on the same formula. Every library had one core, the "
         "same. First: what the first call takes more than a usual one (compiling; in "
         f"a library's first row also loading). Smooth: log-sum-exp with T = {TEMPERATURE} "
         f"(`temperature={1 / TEMPERATURE:g}` in stljax and stlcgpp, which hold the last sample: "
         "`padding='last'`); rhovec's smooth until is a recursion, theirs a maximum of minima, so on "
         "B they differ in value.", "",
-        f"Right: of the first {CHECKED} signals, how many have the right gradient in every "
+        f"Right: of the first {CHECKED} traces, how many have the right gradient in every "
         "coordinate, where it is unique: within 1e-4 of central differences of the library's "
-        "definition in float64. For thresholds: how many of them, over all n signals.", "",
+        "definition in float64. For thresholds: how many of them, over all n traces.", "",
         *(f"- {name}: `{text}`" for name, text in FORMULAE.items()), "",
     ]  # fmt: skip
     for kind in KINDS:
         for points in (100, 1000):
-            out += [f"## To the signals, {kind}, {points} points", ""]
+            out += [f"## To the traces, {kind}, {points} points", ""]
             out += table(
-                "formula | library | n | µs a signal | quartiles | ratio | first ms | right",
+                "formula | library | n | µs a trace | quartiles | ratio | first ms | right",
                 [
                     [name, r["peer"], str(r["n"]), *times(r), number(r["ratio"]),
                      number(r["first_ms"]), r["right"]]
                     for name in FORMULAE
                     for r in rows
                     if (r["to"], r["kind"], r["points"], r["formula"])
-                    == ("signals", kind, points, name)
+                    == ("traces", kind, points, name)
                 ],
             )  # fmt: skip
     out += ["## To the thresholds (rhovec)", ""]
     out += table(
-        "minima | points | formula | n | µs a signal | quartiles | right",
+        "minima | points | formula | n | µs a trace | quartiles | right",
         [
             [r["kind"], str(r["points"]), r["formula"], str(r["n"]), *times(r), r["right"]]
             for r in rows
@@ -236,7 +236,7 @@ def main() -> None:
     seed = parser.parse_args().seed
     command = f"python benchmarks/gradients.py --seed {seed}"
     common = {"command": command, "seed": seed, "machine": machine()}
-    asked = [(peer, "signals") for peer in LIBRARIES] + [("rhovec", "thresholds")]
+    asked = [(peer, "traces") for peer in LIBRARIES] + [("rhovec", "thresholds")]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for points in (100, 1000):

@@ -16,9 +16,9 @@ import rhovec as rv
 from common import command, head, save, table
 from rhovec import machine
 from rhovec.kernel import StlKernel
-from rhovec.signals import BaseMeasure
+from rhovec.traces import BaseMeasure
 
-PAIRS, PAIR_SIGNALS, TRUTH_SIGNALS = 500, 1000, 1_000_000
+PAIRS, PAIR_TRACES, TRUTH_TRACES = 500, 1000, 1_000_000
 
 
 def coverage(seed: int) -> dict[str, Any]:
@@ -27,19 +27,19 @@ def coverage(seed: int) -> dict[str, Any]:
     first, second = formulae[:PAIRS], formulae[PAIRS:]
     sums = np.zeros((3, PAIRS))
     measure = BaseMeasure()
-    for signals in measure.blocks(TRUTH_SIGNALS, seed=seed):
-        rho = rv.robustness(formulae, signals).astype(np.float64)
+    for traces in measure.blocks(TRUTH_TRACES, seed=seed):
+        rho = rv.robustness(formulae, traces).astype(np.float64)
         a, b = rho[:PAIRS], rho[PAIRS:]
         sums += [(a * b).sum(1), (a * a).sum(1), (b * b).sum(1)]
     truth = np.exp((sums[0] / np.sqrt(sums[1] * sums[2]) - 1) / 0.2)
     estimates, errors = np.empty(PAIRS), np.empty(PAIRS)
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
-        kernel = StlKernel(measure, n_signals=PAIR_SIGNALS, seed=seed + 1 + i)
+        kernel = StlKernel(measure, n_traces=PAIR_TRACES, seed=seed + 1 + i)
         estimates[i], errors[i] = kernel.similarity(a, b), kernel.standard_error(a, b)
     held = abs(estimates - truth) <= 1.96 * errors
     scores = (estimates - truth)[errors > 0] / errors[errors > 0]
     return {
-        "part": "errors", "pairs": PAIRS, "n_signals": PAIR_SIGNALS, "truth_signals": TRUTH_SIGNALS,
+        "part": "errors", "pairs": PAIRS, "n_traces": PAIR_TRACES, "truth_traces": TRUTH_TRACES,
         "points": measure.points, "coverage": float(held.mean()),
         "mean_error": float(abs(estimates - truth).mean()),
         "mean_standard_error": float(errors.mean()), "z_mean": float(scores.mean()),
@@ -55,8 +55,8 @@ def report(facts: dict[str, Any]) -> str:
            f"{r['z_mean']:.3f}", f"{r['z_deviation']:.3f}"]  # fmt: skip
     return "\n".join([
         "# Are the kernel's standard errors right?", "", head(facts), "",
-        f"{r['pairs']} random pairs of formulae, each estimated on {r['n_signals']} traces of its own "
-        f"({r['points']} points); the value is that on {r['truth_signals']:,} traces. z is "
+        f"{r['pairs']} random pairs of formulae, each estimated on {r['n_traces']} traces of its own "
+        f"({r['points']} points); the value is that on {r['truth_traces']:,} traces. z is "
         "(estimate - value) / standard error.", "", *table(heads, [row]), "",
     ])  # fmt: skip
 

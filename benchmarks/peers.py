@@ -2,7 +2,7 @@
 
 Each library lives in a virtual environment of its own under .peers/ (their pins contradict each
 other), made on first use from the table below. `ask` runs adapters.py inside it on a job, so that
-all libraries, rhovec included, see the same formulae and signals and are timed by the same code.
+all libraries, rhovec included, see the same formulae and traces and are timed by the same code.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def environment(peer: str) -> Path:
 
 def item(
     formulae: list[Program],
-    signals: Path,
+    traces: Path,
     n: int,
     *,
     trace: bool,
@@ -61,14 +61,14 @@ def item(
     seconds: float = 0.0,
     memory: bool = False,
 ) -> dict[str, Any]:
-    """A piece of work: formulae on the first n signals of an npy file, (N, V, P) float32.
+    """A piece of work: formulae on the first n traces of an npy file, (N, V, P) float32.
 
     defaults: the library as it comes, not with the options that bring it nearest to rhovec.
     repeats, seconds: time at most so many calls, and no more once they took so long (but three).
     memory: measure by how much the first call grows the process.
     """
     return {
-        "formulae": formulae, "signals": str(signals), "n": n, "trace": trace,
+        "formulae": formulae, "traces": str(traces), "n": n, "trace": trace,
         "defaults": defaults, "repeats": repeats, "seconds": seconds, "memory": memory,
     }  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Speed and memory of robustness on the CPU, beside other libraries: `make bench`.
 
-Every library gets the same signals and formulae and is timed by the same code (adapters.py): the
-median of repeated calls; converting signals, building formulae and compiling are apart. Every
+Every library gets the same traces and formulae and is timed by the same code (adapters.py): the
+median of repeated calls; converting traces, building formulae and compiling are apart. Every
 answer is compared with the slow oracle (rhovec.robustness.reference). Slow libraries get fewer
-signals; the count stands in each row. With --full also 4000 formulae on 16,000 signals of 1000
+traces; the count stands in each row. With --full also 4000 formulae on 16,000 traces of 1000
 points.
 """
 
@@ -33,22 +33,22 @@ FORMULAE = {
 }
 N = 1000
 LIBRARIES = ("rhovec", *PINS)
-# Signals for A, B and C where a thousand would take too long or not fit in memory.
+# Traces for A, B and C where a thousand would take too long or not fit in memory.
 FEWER = {
     ("rtamt", 100): (100, 20, 100), ("rtamt", 1000): (20, 4, 20),
     ("stljax", 100): (1000, 200, 1000), ("stljax", 1000): (40, 4, 40),
     ("stlcgpp", 100): (1000, 200, 1000), ("stlcgpp", 1000): (20, 2, 20),
 }  # fmt: skip
-BAG, BAG_SHARE, BAG_SIGNALS = 1000, 20, 50  # formulae; of them and signals for the other libraries
+BAG, BAG_SHARE, BAG_TRACES = 1000, 20, 50  # formulae; of them and traces for the other libraries
 REPEATS, SECONDS, TOLERANCE = 2000, 1.0, 1e-5
 
 
 def answers_right(formulae: list[Formula], x: np.ndarray, values: np.ndarray) -> dict[str, float]:
     """Shares of values, (B, n) or (B, n, P), that the oracle confirms: all; up to the horizon."""
-    signals = {f"x_{i}": x[: values.shape[1], i] for i in range(x.shape[1])}
+    traces = {f"x_{i}": x[: values.shape[1], i] for i in range(x.shape[1])}
     all_times, inside = [], []
     for phi, theirs in zip(formulae, values, strict=True):
-        truth = robustness_trace(phi, signals)[:, : theirs.shape[1] if theirs.ndim == 2 else 1]
+        truth = robustness_trace(phi, traces)[:, : theirs.shape[1] if theirs.ndim == 2 else 1]
         near = np.isclose(theirs.reshape(truth.shape), truth, rtol=0, atol=TOLERANCE)
         all_times.append(near.ravel())
         inside.append(near[:, : max(0, x.shape[2] - phi.horizon)].ravel())
@@ -60,7 +60,7 @@ def answers_right(formulae: list[Formula], x: np.ndarray, values: np.ndarray) ->
 
 
 def figures(answer: dict[str, Any], n: int) -> dict[str, Any]:
-    """Microseconds a signal: median and quartiles of the timed calls, and the work around them."""
+    """Microseconds a trace: median and quartiles of the timed calls, and the work around them."""
     if "error" in answer:
         raise RuntimeError(answer["error"])
     low, median, high = np.quantile(np.array(answer["times_s"]) * 1e6 / n, [0.25, 0.5, 0.75])
@@ -105,7 +105,7 @@ def compare_libraries(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def compare_bags(folder: Path, seed: int) -> list[dict[str, Any]]:
-    """A thousand random formulae: rhovec in one call, others on a few, microseconds a signal and
+    """A thousand random formulae: rhovec in one call, others on a few, microseconds a trace and
     formula. pytelo is left out: it has no unbounded windows, and nested ones multiply its work."""
     bag = random_formulae(BAG, seed)
     x, path = saved(folder, N, 100, seed)
@@ -115,7 +115,7 @@ def compare_bags(folder: Path, seed: int) -> list[dict[str, Any]]:
             continue
         chosen, n = bag, N
         if peer != "rhovec":
-            chosen, n = [f for f in bag if peer != "rtamt" or offered(f)][:BAG_SHARE], BAG_SIGNALS
+            chosen, n = [f for f in bag if peer != "rtamt" or offered(f)][:BAG_SHARE], BAG_TRACES
         programs = [rewritten(peer, phi) for phi in chosen]
         items = [
             item(programs, path, n, trace=trace, repeats=REPEATS, seconds=SECONDS)
@@ -190,7 +190,7 @@ def measure_memory(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def big_job(folder: Path, seed: int) -> list[dict[str, Any]]:
-    """The training-sized job, checked on the first formulae and signals."""
+    """The training-sized job, checked on the first formulae and traces."""
     b, n, points = 4000, 16000, 1000
     x, path = saved(folder, n, points, seed)
     bag = random_formulae(b, seed)
@@ -209,7 +209,7 @@ def big_job(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 def saved(folder: Path, n: int, points: int, seed: int) -> tuple[np.ndarray, Path]:
     """Random walks (n, 3, points) and the npy file that holds them."""
-    path = folder / f"signals-{n}-{points}.npy"
+    path = folder / f"traces-{n}-{points}.npy"
     if not path.exists():
         np.save(path, random_walks(n, points, seed))
     return np.load(path, mmap_mode="r"), path
@@ -245,10 +245,10 @@ def report(rows: list[dict[str, Any]]) -> str:
         f"Command: `{command}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
         f"{host['load']} at the start, Python {host['python']}; {versions}.", "",
         busy * (host["load"] > 0.7)
-        + "Signals are random walks of three variables, float32. Times are medians of repeated calls "
-        "with the quartiles, in microseconds a signal; n is the number of signals in a call (fewer "
+        + "Traces are random walks of three variables, float32. Times are medians of repeated calls "
+        "with the quartiles, in microseconds a trace; n is the number of traces in a call (fewer "
         "where a library is slow); ratio is to rhovec on the same formula. Every library used as "
-        "many threads as it takes by itself. Apart: converting signals, building the formula, and "
+        "many threads as it takes by itself. Apart: converting traces, building the formula, and "
         "what the first call takes more than a usual one (compiling; in a library's first row also "
         "loading). Right: agrees with the slow oracle within 1e-5; \"up to the horizon\": except "
         "where windows reach past the end of the trace. rtamt got `p until (p and q)` for "
@@ -260,7 +260,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         for points in (100, 1000):
             out += [f"## {'At time 0' if what == 'time 0' else 'Whole trace'}, {points} points", ""]
             out += table(
-                "formula | library | n | µs a signal | quartiles | ratio | convert µs a signal | "
+                "formula | library | n | µs a trace | quartiles | ratio | convert µs a trace | "
                 "build ms | first ms | right",
                 [
                     [r["formula"], r["peer"], str(r["n"]), number(r["us"]),
@@ -273,14 +273,14 @@ def report(rows: list[dict[str, Any]]) -> str:
                 ],
             )  # fmt: skip
     out += [
-        f"## {BAG} random formulae on {N} signals of 100 points", "",
+        f"## {BAG} random formulae on {N} traces of 100 points", "",
         "rhovec did all of it in one call. The others, which take one formula at a time, did the "
         "stated part, and their total is **extrapolated** from it. Right was tested on the first "
-        "100 formulae and 16 signals. rtamt has no [a,inf] and got formulae without it; stljax and "
+        "100 formulae and 16 traces. rtamt has no [a,inf] and got formulae without it; stljax and "
         "stlcgpp were told to hold the last sample, with which their unbounded always is wrong; "
         "pytelo has no unbounded operators.", "",
         *table(
-            "what | library | formulae x signals done | µs a formula and signal | s for all | "
+            "what | library | formulae x traces done | µs a formula and trace | s for all | "
             "ratio | build ms | first ms | right",
             [
                 [r["what"], r["peer"], f"{r['formulae']} x {r['n']}", number(r["us"]),
@@ -295,7 +295,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         ("window", "## Time against the window (2000 points, one core)", "width"),
     ):
         values = list(dict.fromkeys(r[axis] for r in parts[part]))
-        out += [text, "", "Whole traces, microseconds a signal; growth is the slope of log time "
+        out += [text, "", "Whole traces, microseconds a trace; growth is the slope of log time "
                 "against log size: 1 is linear, 0 is flat.", ""]  # fmt: skip
         out += table(
             " | ".join([axis, *map(str, values), "growth"]),
@@ -310,17 +310,17 @@ def report(rows: list[dict[str, Any]]) -> str:
         "Growth of the process during one call at time 0, 100 points, beside the array it returns.",
         "",
         *table(
-            "formulae | signals | growth MB | returned MB",
+            "formulae | traces | growth MB | returned MB",
             [[str(r["formulae"]), str(r["n"]), number(r["growth_mb"]), number(r["output_mb"])]
              for r in parts["memory"]],
         ),
     ]  # fmt: skip
     for r in parts.get("big", []):
         out += [
-            f"## {r['formulae']} formulae on {r['n']} signals of {r['points']} points, time 0", "",
-            f"{number(r['seconds_for_all'])} s, {number(r['us'] * 1e3)} ns a formula and signal; "
+            f"## {r['formulae']} formulae on {r['n']} traces of {r['points']} points, time 0", "",
+            f"{number(r['seconds_for_all'])} s, {number(r['us'] * 1e3)} ns a formula and trace; "
             f"the process grew by {number(r['growth_mb'])} MB, of which "
-            f"{number(r['output_mb'])} MB are the answer. Right (20 formulae, 4 signals): "
+            f"{number(r['output_mb'])} MB are the answer. Right (20 formulae, 4 traces): "
             f"{right_text(r)}.", "",
         ]  # fmt: skip
     return "\n".join([*out, "![figure](robustness-cpu.png)", ""])
@@ -352,7 +352,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             places = [i + 0.16 * (k - 2) for i, group in enumerate(groups) if group in us]
             axis.bar(places, [us[g] for g in groups if g in us], 0.16, label=peer)
         axis.set_xticks(range(len(groups)), [f"{name}, {points}" for points, name in groups])
-        axis.set(yscale="log", xlabel="formula, points", ylabel="time (µs a signal)", title=what)
+        axis.set(yscale="log", xlabel="formula, points", ylabel="time (µs a trace)", title=what)
         axis.legend(fontsize=8)
     for axis, part, size, label in (
         (axes[1, 0], "length", "points", "length of the trace (points); window 20"),
@@ -361,7 +361,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for shape in SHAPES:
             chosen = series([r for r in rows if r["part"] == part], shape)
             axis.plot([r[size] for r in chosen], [r["us"] for r in chosen], "o-", label=shape)
-        axis.set(xscale="log", yscale="log", xlabel=label, ylabel="time (µs a signal, one core)")
+        axis.set(xscale="log", yscale="log", xlabel=label, ylabel="time (µs a trace, one core)")
         axis.set_title(f"rhovec, whole trace, against the {part}")
         axis.legend(fontsize=8)
     low, high = axes[1, 1].get_ylim()

@@ -1,6 +1,6 @@
 """Search over a million formulae: time, memory, disk and recall, beside other libraries.
 
-python benchmarks/search.py                          1,000,000 formulae, signatures of 1000 signals
+python benchmarks/search.py                          1,000,000 formulae, signatures of 1000 traces
 python benchmarks/search.py --rows 100000            a tenth, where graphs are built in minutes, too
 python benchmarks/search.py --neural --rows 200000   the shipped model's vectors instead
 
@@ -36,11 +36,11 @@ from rhovec.kernel import StlKernel
 from rhovec.models.model import Model, load
 from rhovec.search import Index, Signatures
 from rhovec.search.rows import Rows
-from rhovec.signals import BaseMeasure
+from rhovec.traces import BaseMeasure
 
 K = 10
 TIES = (1e-6, 1e-4)  # of inner products
-JUDGE_SIGNALS, JUDGED = 10_000, 1000  # the exact kernel ranks this many, the nearest by vectors
+JUDGE_TRACES, JUDGED = 10_000, 1000  # the exact kernel ranks this many, the nearest by vectors
 BATCH, PART = 4096, 32_768  # formulae drawn, vectors multiplied at once
 ENGINES = {"faiss-ivf": "faiss-cpu", "faiss-hnsw": "faiss-cpu", "usearch": "usearch"}  # packages
 
@@ -65,7 +65,7 @@ def source(given: argparse.Namespace) -> Model | Signatures:
     """The shipped model, or signatures."""
     if given.neural:
         return load()
-    return Signatures(StlKernel(BaseMeasure(), given.signals, seed=given.seed))
+    return Signatures(StlKernel(BaseMeasure(), given.traces, seed=given.seed))
 
 
 class Timed:
@@ -191,11 +191,11 @@ def truth(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def judge(given: argparse.Namespace) -> dict[str, Any]:
-    """Compute the exact kernel, with other signals, for the nearest by vectors."""
+    """Compute the exact kernel, with other traces, for the nearest by vectors."""
     queries = list(corpus(given.judged, given.seed, "test"))
     ids = np.load(given.folder / "truth-ids.npy")[: given.judged]
     rows = Rows.open(given.folder / "library.rhovec")
-    kernel = StlKernel(BaseMeasure(), JUDGE_SIGNALS, seed=given.seed + 1)
+    kernel = StlKernel(BaseMeasure(), JUDGE_TRACES, seed=given.seed + 1)
     values = np.empty(ids.shape)
     for i, phi in enumerate(queries):
         values[i] = kernel.gram([phi], [entry.formula for entry in rows.entries(ids[i])])[0]
@@ -263,7 +263,7 @@ def recall(ids: list[list[int]], places: np.ndarray, values: np.ndarray, tie: fl
 
 def run(part: str, given: argparse.Namespace, folder: str, engine: str = "") -> dict[str, Any]:
     """One part in a process of its own, with its peak memory."""
-    options = ["rows", "signals", "queries", "judged", "seed"]
+    options = ["rows", "traces", "queries", "judged", "seed"]
     command = [sys.executable, __file__, "--part", part, "--folder", folder, "--engine", engine]
     command += [str(x) for name in options for x in (f"--{name}", getattr(given, name))]
     command += ["--neural"] if given.neural else []
@@ -313,10 +313,10 @@ def report(facts: dict[str, Any]) -> str:
             for name, text in (
                 ("vectors", "a vector"), ("formulae", "a formula as text"),
                 ("filtered", "a vector, filtered by variable and depth"),
-                ("reranked", f"a formula, re-ranked by the kernel with {JUDGE_SIGNALS:,} signals"),
+                ("reranked", f"a formula, re-ranked by the kernel with {JUDGE_TRACES:,} traces"),
             )
         ), "",
-        f"Against the exact kernel's own ranking ({JUDGE_SIGNALS:,} other signals, {judged} queries; "
+        f"Against the exact kernel's own ranking ({JUDGE_TRACES:,} other traces, {judged} queries; "
         f"it ranked the {JUDGED} nearest by vectors, and the last of its ten best stood at vector rank "
         f"{ours['ranks'][0]} in the median, {ours['ranks'][1]} at the 95th percentile, "
         f"{ours['ranks'][2]} at most): recall@{K} {ours['vectors']['kernel_recall']:.3f} by vectors, "
@@ -328,7 +328,7 @@ def report(facts: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Search: time, memory, disk and recall.")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--signals", type=int, default=1000, help="dimensions of the signatures")
+    parser.add_argument("--n-traces", type=int, default=1000, help="dimensions of the signatures")
     parser.add_argument("--neural", action="store_true", help="vectors of the shipped model")
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--judged", type=int, default=50, help="queries ranked by the exact kernel")
@@ -348,7 +348,7 @@ def main() -> None:
         "command": command(), "seed": given.seed,
         "rows": given.rows, "queries": given.queries, "vectors": "vectors of the shipped model, "
         f"{load().fingerprint}, 1024 dimensions" if given.neural else
-        f"signatures of {given.signals} signals (as many dimensions)",
+        f"signatures of {given.traces} traces (as many dimensions)",
         "judged": given.judged, "k": K, "machine": machine.facts(), "peers": {},
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as name:

@@ -78,7 +78,7 @@ def run(
     plain = (marks[1][1] - marks[0][1]) / third
     parameters = sum(p.numel() for p in Encoder(part_of(config, EncoderConfig)).parameters())
     return {
-        "name": name, "parameters": parameters, "batch": config.batch, "signals": config.signals,
+        "name": name, "parameters": parameters, "batch": config.batch, "traces": config.traces,
         "rows": rows_needed(config, 1), "steps_timed": third, "ms_per_step": 1e3 * plain,
         "formulae_per_second": config.batch / plain,
         "idle_share": 1 - busy(watch.events()) / watched if on_gpu else None,

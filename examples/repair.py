@@ -2,7 +2,7 @@
 
     python examples/repair.py [repair.png]
 
-Robustness has gradients to the constants of a formula and to the signals.
+Robustness has gradients to the constants of a formula and to the traces.
 """
 
 import sys

@@ -28,7 +28,7 @@ STYLE = """text { font: 13px ui-monospace, "DejaVu Sans Mono", monospace; fill: 
 @media (prefers-color-scheme: dark) { .label, .title { fill: #d0d7de } }"""
 
 letters = [[SequenceMatcher(None, a, b).ratio() for b in FORMULAE] for a in FORMULAE]
-exact = rv.StlKernel(rv.BaseMeasure(n_variables=2), n_signals=20_000).gram(FORMULAE)
+exact = rv.StlKernel(rv.BaseMeasure(n_variables=2), n_traces=20_000).gram(FORMULAE)
 neural = rv.load().similarity(FORMULAE, FORMULAE)
 error = abs(neural - exact).max()
 panels = {

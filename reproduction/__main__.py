@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rhovec import machine
-from rhovec.cli.evaluate import QUICK_SIGNALS, DrawSeed, Files, KernelPoints, sets_of
+from rhovec.cli.evaluate import QUICK_TRACES, DrawSeed, Files, KernelPoints, sets_of
 from rhovec.cli.shared import Device, ModelPath
 from rhovec.errors import RhovecError
 
@@ -100,9 +100,9 @@ def claims(
     Rows that were measured before stay, unless they are measured again. With --quick the records go
     to reproduction/quick.
     """
-    from rhovec.evaluation.encoder import SIGNALS, SIGNALS_SEED
+    from rhovec.evaluation.encoder import TRACES, TRACES_SEED
     from rhovec.models.model import load
-    from rhovec.signals import BaseMeasure
+    from rhovec.traces import BaseMeasure
 
     from .measure import run
     from .paper import CLAIMS
@@ -119,7 +119,7 @@ def claims(
     new: list[dict[str, Any]] = []
     if names or not add:
         loaded = load(model, device)
-        kernel = loaded.kernel(QUICK_SIGNALS if quick else SIGNALS, SIGNALS_SEED)
+        kernel = loaded.kernel(QUICK_TRACES if quick else TRACES, TRACES_SEED)
         if points is not None:
             measure = loaded.config["teacher"]["measure"] | {"points": points}
             kernel = replace(kernel, measure=BaseMeasure(**measure))
@@ -165,7 +165,7 @@ def ablations(
     out: Out = None,
 ) -> None:
     """Train encoders that differ in one respect, and record them."""
-    from rhovec.evaluation.encoder import SIGNALS
+    from rhovec.evaluation.encoder import TRACES
     from rhovec.evaluation.sets import headline, held_out, read_formulae
 
     from .ablations import OVERHEAD, Judge, ablate, runs
@@ -178,7 +178,7 @@ def ablations(
         raise RhovecError(f"{len(chosen)} runs need more than {least:.0f} minutes")
     sets = [held_out(8, pairs=60)] if tiny else [headline(), held_out()]
     sets += map(read_formulae, files or ())
-    judge = Judge(sets, [path.name for path in files or ()], 512 if tiny else SIGNALS, tiny)
+    judge = Judge(sets, [path.name for path in files or ()], 512 if tiny else TRACES, tiny)
     folder = out or records.FOLDER
     ablate(
         folder / "ablations", WORK / "ablations" if out is None else out / "work", chosen, device,

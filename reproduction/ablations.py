@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import torch
 
 from rhovec import machine
-from rhovec.evaluation.encoder import SIGNALS, SIGNALS_SEED
+from rhovec.evaluation.encoder import TRACES, TRACES_SEED
 from rhovec.evaluation.sets import FormulaSet
 from rhovec.models import store
 from rhovec.models.encoder import Encoder
 from rhovec.models.model import load
-from rhovec.signals import BaseMeasure
+from rhovec.traces import BaseMeasure
 from rhovec.training.distill import PRESETS, Config, train
 from rhovec.training.records import environment, read_log
 
@@ -50,7 +50,7 @@ ENOUGH = 5.0  # seconds of a trial after which the pace is known
 BATCH, FAMILY_WEIGHT = 512, 8.0
 BANK = 100_000  # formulae that Nyström landmarks are fitted on, a quarter of the shipped recipe's
 TINY_PAPER = {
-    "width": 64, "layers": 2, "heads": 2, "dimension": 128, "signals": 64, "workers": 1,
+    "width": 64, "layers": 2, "heads": 2, "dimension": 128, "traces": 64, "workers": 1,
 }  # fmt: skip
 SHOWN = ("paper", "points-1000", "shipped-bos", "shipped-mean")  # shown among the claims, too
 CLAIMS = ("fidelity", "agreement")  # measured for every run; for SHOWN also probing
@@ -143,7 +143,7 @@ def measured(config: Config, encoder: Encoder, judge: Judge, claims: Sequence[st
     with tempfile.TemporaryDirectory() as folder:
         store.save(folder, encoder.config.to_dict(), tensors, facts)
         model = load(folder, config.device)
-    kernel = model.kernel(judge.signals, SIGNALS_SEED)
+    kernel = model.kernel(judge.traces, TRACES_SEED)
     rows = run(claims, model, judge.sets, kernel, judge.quick)
     unused = ("counts", "shown")  # data of figures that show the shipped model
     return [
@@ -186,7 +186,7 @@ class Judge(NamedTuple):
 
     sets: Sequence[FormulaSet]
     files: Sequence[str] = ()
-    signals: int = SIGNALS  # traces of the kernel
+    traces: int = TRACES  # traces of the kernel
     quick: bool = False
 
 

@@ -35,7 +35,7 @@ from rhovec.evaluation.sets import complete_seeds
 from rhovec.formula.reader import parse_programs
 from rhovec.kernel import Progress, StlKernel
 from rhovec.models.model import load
-from rhovec.signals import BaseMeasure
+from rhovec.traces import BaseMeasure
 
 SIZES = (500, 1000, 2000, 4000)  # B of the paper's appendix
 TRACES = (500, 1000, 2000, 4000, 8000, 16000)  # N
@@ -238,7 +238,7 @@ def _cells(order: dict[str, Any]) -> Iterator[Cell]:
 def _kernel(order: dict[str, Any]) -> Calls:
     measure = BaseMeasure(n_variables=VARIABLES, points=order["points"])
     kernel = StlKernel(measure, order["N"], seed=order["seed"], device=order["device"])
-    for _ in kernel.signals():  # draws them
+    for _ in kernel.traces():  # draws them
         pass
     return {"embed": kernel.signatures, "pairs": kernel.gram}
 

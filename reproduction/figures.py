@@ -249,7 +249,7 @@ def _costs(axes: Axes, rows: Sequence[Row], what: str, quantity: str) -> bool:
         label = f"paper's {'kernel' if side == 'kernel' else 'Transformer'}"
         if costs:
             axes.plot(list(costs), level_of, style, color=GREY, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="N, signals", ylabel=quantity)
+    axes.set(xscale="log", yscale="log", xlabel="N, traces", ylabel=quantity)
     low, high = (math.log10(end) for end in axes.get_ylim())
     axes.set_ylim(10.0 ** math.floor(low), 10.0 ** math.ceil(high))
     axes.set_xticks(sorted({row["N"] for row in rows if row["side"] == "kernel"}))

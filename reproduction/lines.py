@@ -145,7 +145,7 @@ def run_facts(run: Row) -> dict[str, str]:
     recorded = "recorded; the weights are not kept" if run.get("recorded") else ""
     recipe = "the paper's recipe" if run.get("recipe") == "paper" else ""
     notes = "; ".join(filter(None, (recipe, steps_text(run), recorded, run.get("note"))))
-    many = run.get("signals") if run.get("claim") != "efficiency" else None  # has its own N
+    many = run.get("traces") if run.get("claim") != "efficiency" else None  # has its own N
     count = f"{many:,} " if many else ""
     return {
         "command": run.get("command", ""),

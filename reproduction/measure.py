@@ -134,7 +134,7 @@ def _facts(job: Job) -> Row:
         "onward": bool(training.get("origin")),
         "recipe": "paper" if paper.items() <= training.items() else "ours",
         "points": job.teacher.measure.points,
-        "signals": job.teacher.measure.count(job.teacher.n_signals),
+        "traces": job.teacher.measure.count(job.teacher.n_traces),
         "seed": job.seed,
         "device": job.model.device or "cpu",
         "quick": job.quick,
@@ -245,7 +245,7 @@ def _efficiency(job: Job) -> Iterator[Row]:
     device = job.model.device or "cpu"
     sizes = efficiency.QUICK if job.quick else {}
     measured = efficiency.efficiency(model=job.model.folder, device=device, seed=job.seed, **sizes)
-    rows = [row | {"signals": row["N"]} for row in measured]
+    rows = [row | {"traces": row["N"]} for row in measured]
     yield from rows
     found = {(row["side"], row["what"], row["state"], row["B"], row["N"]): row for row in rows}
     for (side, what, state, b, n), kernel in found.items():
@@ -253,7 +253,7 @@ def _efficiency(job: Job) -> Iterator[Row]:
             continue
         encoder = found["encoder", what, state, b, None]
         common = {key: kernel[key] for key in ("set", "sha256", "points", "device", "projected")}
-        common |= {"what": what, "B": b, "N": n, "signals": n, "n": encoder["n"]}
+        common |= {"what": what, "B": b, "N": n, "traces": n, "n": encoder["n"]}
         yield {
             "measure": f"{what}, kernel / encoder, B = {b}, N = {n}",
             "value": kernel["value"] / encoder["value"], "low": kernel["low"] / encoder["high"],

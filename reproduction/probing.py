@@ -28,7 +28,7 @@ from rhovec.kernel import SampledKernel
 from rhovec.robustness import robustness, satisfaction
 
 TARGETS = ("average robustness", "satisfaction probability")
-SIGNALS = 1000  # traces of each target
+TRACES = 1000  # traces of each target
 CHUNK = 1024  # formulae evaluated at once
 CONSTANT = 1e-9  # predictions that differ by less differ by rounding
 SHOWN = 500  # test formulae whose targets and predictions are kept for a figure
@@ -69,15 +69,15 @@ def probing(
         raise RhovecError("a probe needs 3 or more formulae to be tested on")
     fitting = complete_seeds(probe.n_fit + probe.n_validation, "train")
     formulae = fitting + test.formulae
-    signal_seeds = [teacher.seed + 1, teacher.seed + 2]
-    targets, again = (_targets(formulae, teacher, s) for s in signal_seeds)
+    trace_seeds = [teacher.seed + 1, teacher.seed + 2]
+    targets, again = (_targets(formulae, teacher, s) for s in trace_seeds)
     vectors = unit_rows(embed, formulae)
     anchors = fitting[: min(probe.n_fit, vectors.shape[1])]
     features = {"vectors": vectors, "kernel rows": teacher.gram(formulae, anchors)}
     common = {
         "claim": "probing", "set": test.name, "sha256": test.sha256, "n": len(test.formulae),
-        "target_signals": SIGNALS, "target_seeds": signal_seeds,
-        "kernel_signals": teacher.measure.count(teacher.n_signals), "kernel_seed": teacher.seed,
+        "target_traces": TRACES, "target_seeds": trace_seeds,
+        "kernel_traces": teacher.measure.count(teacher.n_traces), "kernel_seed": teacher.seed,
         "points": teacher.measure.points,
     }  # fmt: skip
     fitted = {
@@ -127,16 +127,16 @@ def probing(
 
 
 def _targets(formulae: list[Formula], teacher: SampledKernel, seed: int) -> np.ndarray:
-    """(B, 2) float64: the means of TARGETS over SIGNALS signals."""
+    """(B, 2) float64: the means of TARGETS over TRACES traces."""
     names = teacher.measure.variables
-    signals = np.concatenate(list(teacher.measure.blocks(SIGNALS, seed)))
+    traces = np.concatenate(list(teacher.measure.blocks(TRACES, seed)))
     out = np.empty((len(formulae), len(TARGETS)))
     for start in range(0, len(formulae), CHUNK):
         part = formulae[start : start + CHUNK]
-        out[start : start + CHUNK, 0] = robustness(part, signals, variables=names).mean(
+        out[start : start + CHUNK, 0] = robustness(part, traces, variables=names).mean(
             1, dtype=np.float64
         )
-        out[start : start + CHUNK, 1] = satisfaction(part, signals, variables=names).mean(1)
+        out[start : start + CHUNK, 1] = satisfaction(part, traces, variables=names).mean(1)
     return out
 
 

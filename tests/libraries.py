@@ -20,7 +20,7 @@ def change(path: Path, *statements: tuple[str, tuple[object, ...]], sealed: bool
 
 def seal(database: sqlite3.Connection) -> None:
     """Make checksums and digests fit what the tables hold, where its types have a checksum."""
-    facts = database.execute("SELECT identity, facts, signals FROM facts").fetchone()
+    facts = database.execute("SELECT identity, facts, traces FROM facts").fetchone()
     if facts is None or not isinstance(facts[1], str):
         return
     data = facts[2].encode() if isinstance(facts[2], str) else facts[2]

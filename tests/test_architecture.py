@@ -23,9 +23,9 @@ LAYERS = (
     ("search", "sklearn"),
     ("compare", "corpus", "models"),
     ("kernel", "tokens"),
-    ("library", "robustness", "signals"),
+    ("library", "robustness", "traces"),
     ("formula",),
-    ("errors", "files", "machine", "pages"),
+    ("errors", "files", "former", "machine", "pages"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
@@ -127,8 +127,8 @@ def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
     [
         ("formula/core.py", "from ..robustness import cpu"),
         ("formula/core.py", "def f():\n    from ..kernel import StlKernel"),
-        ("signals.py", "from .robustness.inputs import as_signals"),
-        ("robustness/cpu.py", "import rhovec.signals"),
+        ("traces/reading.py", "from ..robustness.inputs import as_trace_array"),
+        ("robustness/cpu.py", "import rhovec.traces"),
         ("corpus/shard.py", "from ..models.encoder import Encoder"),
         ("kernel.py", "from . import search"),
         ("errors.py", "from .formula import Formula"),
@@ -151,7 +151,7 @@ def test_the_layer_rule_can_fail(path: str, source: str) -> None:
         ),
         ("models/checkpoint.py", "from .. import __version__, errors"),
         ("corpus/shard.py", "from ..kernel import StlKernel\nfrom . import rewrite"),
-        ("robustness/cpu.py", "from ..formula.core import Formula\nfrom .inputs import Signals"),
+        ("robustness/cpu.py", "from ..formula.core import Formula\nfrom .inputs import TraceArray"),
         ("formula/core.py", "import numpy\nfrom ..errors import FormulaError\nfrom .x import y"),
     ],
 )
@@ -161,11 +161,11 @@ def test_the_layer_rule_lets_pass(path: str, source: str) -> None:
 
 def test_the_rule_for_heavy_libraries_can_fail() -> None:
     early = "try:\n    import torch.nn\nexcept ImportError:\n    torch = None"
-    assert len(early_imports(early, Path("signals.py"))) == 1
+    assert len(early_imports(early, Path("traces.py"))) == 1
     assert len(early_imports("class A:\n    import numba", Path("robustness/gpu.py"))) == 1
-    assert early_imports("def f():\n    import torch", Path("signals.py")) == []
+    assert early_imports("def f():\n    import torch", Path("traces.py")) == []
     assert early_imports("from numba import njit", Path("robustness/cpu.py")) == []
-    assert early_imports("if TYPE_CHECKING:\n    import torch", Path("signals.py")) == []
+    assert early_imports("if TYPE_CHECKING:\n    import torch", Path("traces.py")) == []
 
 
 def test_importing_rhovec_loads_nothing_heavy() -> None:

@@ -205,11 +205,11 @@ OPTIONS = ["--dt", "auto", "--discrete", "gear"]
 
 def values_by_hand() -> tuple[np.ndarray, np.ndarray]:
     formulae = [rhovec.parse(text, dt=0.5, discrete=["gear"]) for text in REQUIREMENTS]
-    signals = [np.array([[10, 20, 40, 30], [1, 2, 3, 3]]), np.array([[5, 6], [1, 1]])]
+    traces = [np.array([[10, 20, 40, 30], [1, 2, 3, 3]]), np.array([[5, 6], [1, 1]])]
     names = ["speed", "gear"]
     return (
-        robustness(formulae, signals, variables=names),
-        satisfaction(formulae, signals, variables=names),
+        robustness(formulae, traces, variables=names),
+        satisfaction(formulae, traces, variables=names),
     )
 
 
@@ -384,7 +384,7 @@ def test_control_c(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     process = command("parse", "-F", str(fifo))
     with fifo.open("wb"):  # which waits until the command has opened it for reading
-        process.send_signal(signal.SIGINT)
+        process.send_trace(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, out, err) == (130, b"", b"")
 
@@ -398,7 +398,7 @@ def test_ascii_output_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bench_times_every_job(tmp_path: Path) -> None:
-    small = ["bench", "--model", str(save_tiny_decoder(tmp_path / "model")), "--signals", "20"]
+    small = ["bench", "--model", str(save_tiny_decoder(tmp_path / "model")), "--n-traces", "20"]
     result = runner.invoke(app, [*small, "--count", "3", "--json"])
     assert result.exit_code == 0, result.output
     rows = [json.loads(line) for line in result.stdout.splitlines()]

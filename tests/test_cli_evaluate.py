@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import rhovec as rv
 from rhovec.cli import app
-from rhovec.evaluation.encoder import SIGNALS, SIGNALS_SEED, evaluate_encoder
+from rhovec.evaluation.encoder import TRACES, TRACES_SEED, evaluate_encoder
 from rhovec.evaluation.sets import read_formulae
 from rhovec.formula.sample import random_formulae
 
@@ -52,7 +52,7 @@ def test_rows_are_those_of_the_library(formulae: Path, model: Path) -> None:
     loaded = rv.load(model)
     wanted = evaluate_encoder(
         lambda found: loaded.embed(found, warn=False),
-        loaded.kernel(SIGNALS, SIGNALS_SEED),
+        loaded.kernel(TRACES, TRACES_SEED),
         [read_formulae(formulae)],
     )
     assert rows("-F", formulae, "--model", model) == json.loads(json.dumps(wanted))
@@ -89,7 +89,7 @@ def test_vectors_of_any_origin(formulae: Path, model: Path, tmp_path: Path) -> N
     np.save(given, loaded.embed(texts, warn=False))
     wanted = rows("fidelity", "-F", formulae, "--model", model, "--quick")
     assert rows("-F", formulae, "--vectors", given, "--model", model, "--quick") == wanted
-    gram = loaded.kernel(2048, SIGNALS_SEED).gram(texts)
+    gram = loaded.kernel(2048, TRACES_SEED).gram(texts)
     values, axes = np.linalg.eigh(gram)
     np.save(given, axes * np.sqrt(np.maximum(values, 0)))
     exact = rows("-F", formulae, "--vectors", given, "--model", model, "--quick")

@@ -51,7 +51,7 @@ def refused(*arguments: object, stdin: str | None = None) -> str:
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
     path = tmp_path / "library"
-    said = run("build", path, *TEXTS, "--signals", 50, "--tags", "first,common")
+    said = run("build", path, *TEXTS, "--n-traces", 50, "--tags", "first,common")
     assert said == f"4 formulae in {path}\n"
     return path
 
@@ -77,7 +77,7 @@ def test_ask(library: Path) -> None:
     assert rows[0]["tags"] == "common first"
     (best, *_) = lines("search", library, queries[0], "--rerank")
     assert best["kernel"] == pytest.approx(
-        rv.StlKernel(n_signals=10_000, seed=1).similarity(queries[0], TEXTS[0])
+        rv.StlKernel(n_traces=10_000, seed=1).similarity(queries[0], TEXTS[0])
     )
     assert best["standard_error"] > 0
 
@@ -98,7 +98,7 @@ def test_change_and_filter(library: Path) -> None:
 
 
 def test_ask_with_vectors(library: Path, tmp_path: Path) -> None:
-    np.save(tmp_path / "v.npy", rv.StlKernel(n_signals=50).signatures(TEXTS[2:]))
+    np.save(tmp_path / "v.npy", rv.StlKernel(n_traces=50).signatures(TEXTS[2:]))
     found = lines("search", library, "--vectors", tmp_path / "v.npy", "-k", 1)
     assert [(row["query"], row["id"]) for row in found] == [("row 0", 3), ("row 1", 4)]
 
@@ -116,9 +116,7 @@ def test_traces_and_schema_are_kept(tmp_path: Path) -> None:
     run("build", tmp_path / "b", *texts, "--schema", tmp_path / "schema.json")
     (best, *_) = lines("search", tmp_path / "b", "always[0,2] speed < 51", "--rerank")
     assert best["formula"] == "always[0,4] ( speed < 50 )"
-    assert "the schema says these" in refused(
-        "search", tmp_path / "b", "speed > 1", "--dt", 1
-    )
+    assert "the schema says these" in refused("search", tmp_path / "b", "speed > 1", "--dt", 1)
 
 
 def test_the_table_of_a_terminal(library: Path, capsys: pytest.CaptureFixture) -> None:
@@ -140,7 +138,7 @@ def test_requirements_have_identifiers(library: Path, tmp_path: Path) -> None:
         ("always x_2 < 1", 6, "SYS/4.1"),
         ("x_2 > 1", 7, None),
     ]
-    run("build", tmp_path / "other", "-F", file, "--signals", 20, "--stored", "float16")
+    run("build", tmp_path / "other", "-F", file, "--n-traces", 20, "--stored", "float16")
     with Index.open(tmp_path / "other") as index:
         assert index.search("x_2 > 0", 2)[0].requirement == "REQ-12"
     (row, *_) = csv.DictReader(run("search", library, "x_2 > 0").splitlines())
@@ -205,7 +203,7 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
     assert "leave one of them out" in refused("search", library, "x_0 > 1", *vectors)
     assert "--rerank compares" in refused("search", library, *vectors, "--rerank")
     assert "formula 1, column 13" in refused("add", library, "REQ-1: x_0 >")
-    assert "at least one signal" in refused("build", other, "x_0 > 1", "--signals", 0)
+    assert "at least one trace" in refused("build", other, "x_0 > 1", "--n-traces", 0)
     file = tmp_path / "v.npy"
     assert "cannot be read" in refused("search", library, "--vectors", file)
     for content in (b"", b"text", b"PK\x03\x04 no zip", b"\x93NUMPY\x01\x00"):

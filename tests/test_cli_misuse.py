@@ -40,11 +40,11 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "parse": (TWO, {}),
     "robustness": (TWO, {"--traces": "good.csv"}),
     "embed": (TWO, {"--model": "model"}),
-    "similarity": (TWO, {"--model": "model", "--signals": "20"}),
-    "similarity --by kernel": (TWO, {"--signals": "20"}),
+    "similarity": (TWO, {"--model": "model", "--n-traces": "20"}),
+    "similarity --by kernel": (TWO, {"--n-traces": "20"}),
     "decode": (["good.npy"], {"--model": "model", "--samples": "1"}),
-    "compare": (TWO, {"--signals": "20"}),
-    "index build": (["new", "x_0 > 1"], {"--signals": "24"}),
+    "compare": (TWO, {"--n-traces": "20"}),
+    "index build": (["new", "x_0 > 1"], {"--n-traces": "24"}),
     "index add": (["library", "x_0 > 1"], {}),
     "index delete": (["library", "1"], {}),
     "index search": (["library", "x_0 > 1"], {}),
@@ -52,7 +52,7 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "index verify": (["library"], {}),
     "index upgrade": (["old", "new"], {}),
     "evaluate": (["fidelity"], {"--model": "model", "--formulae": "good.stl"}),
-    "bench": ([], {"--model": "model", "--count": "2", "--signals": "20"}),
+    "bench": ([], {"--model": "model", "--count": "2", "--n-traces": "20"}),
     "demo": ([], {}),
     "corpus build": (["new"], {"--families": "2"}),
     "corpus stats": (["corpus"], {}),
@@ -163,7 +163,7 @@ def wrong_values(kind: str, name: str, writes: bool, text: str) -> Iterator[str]
         yield "folder"
     elif name in WORDS:
         yield from WORDS[name]
-    elif kind in ("<int>", "<float>", "SIGNALS"):
+    elif kind in ("<int>", "<float>", "TRACES"):
         yield from NUMBERS if kind == "<float>" else [*NUMBERS, "1.5"]
     elif "|" in kind:
         yield from ("", "sideways")
@@ -228,7 +228,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "old").write_bytes(gzip.decompress(OLD_LIBRARY.read_bytes()))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        assert call("index", "build", "library", *TWO, "--signals", "24") == (0, "")
+        assert call("index", "build", "library", *TWO, "--n-traces", "24") == (0, "")
         assert call("corpus", "build", "corpus", "--families", "2") == (0, "")
     return root
 
@@ -294,13 +294,13 @@ def test_misuse(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 CONTRADICTIONS = """
 similarity x_0>1 x_1>1 --traces good.csv --points 5
-similarity x_0>1 x_1>1 --traces good.csv --signals 2
+similarity x_0>1 x_1>1 --traces good.csv --n-traces 2
 similarity x_0>1 x_1>1 --traces good.csv --by model
 similarity x_0>1 x_1>1 --traces good.csv --model model
 similarity x_0>1 x_1>1 --layout wide --model model
 similarity x_0>1 x_1>1 --points 9 --model model
 similarity x_0>1 x_9999>0 --by kernel
-similarity x_0>1 x_1>1 --by kernel --signals 9 -o old.csv --json
+similarity x_0>1 x_1>1 --by kernel --n-traces 9 -o old.csv --json
 compare x_0>1
 compare x_0>1 x_0>2 x_0>3
 compare x_0>1 x_0>2 --id-column id
@@ -322,7 +322,7 @@ index duplicates library x_0>1
 index duplicates library --rerank
 index search library x_0>1 --vectors good.npy
 index search library --vectors good.npy --rerank
-index search library x_0>1 --signals 5
+index search library x_0>1 --n-traces 5
 index search library x_0>1 --threshold 0.9
 index search library x_0>1 --model model
 index search old x_0>1
@@ -378,9 +378,9 @@ def in_process(code: str, *arguments: str, folder: Path, stdout: Any = None) -> 
         "robustness -F many.stl -t good.csv -o old.csv",
         "robustness -F many.stl -t good.csv -o old.json",
         "robustness -F many.stl -t good.csv -o old.npy",
-        "similarity -F many.stl --by kernel --signals 20 -o old.csv --plot old.png",
+        "similarity -F many.stl --by kernel --n-traces 20 -o old.csv --plot old.png",
         "embed -F many.stl --model model -o old.npy",
-        "index build new -F many.stl --signals 20",
+        "index build new -F many.stl --n-traces 20",
         "index add library -F many.stl",
         "corpus build corpus2 --families 2",
     ],
@@ -404,7 +404,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
-    "line", ["parse x_0>1", "compare x_0>1 x_0>2 --signals 9", "index search library x_0>1"]
+    "line", ["parse x_0>1", "compare x_0>1 x_0>2 --n-traces 9", "index search library x_0>1"]
 )
 def test_a_full_disk_behind_stdout(line: str, folder: Path) -> None:
     with Path("/dev/full").open("wb") as full:
@@ -417,9 +417,9 @@ def test_a_full_disk_behind_stdout(line: str, folder: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "compare x_0>1 x_1>2 --signals 1000000000",
-        "similarity x_0>1 x_1>1 --by kernel --signals 20000000 -o good.npy",
-        "index build new x_0>1 --signals 20000000",
+        "compare x_0>1 x_1>2 --n-traces 1000000000",
+        "similarity x_0>1 x_1>1 --by kernel --n-traces 20000000 -o good.npy",
+        "index build new x_0>1 --n-traces 20000000",
     ],
 )
 def test_control_c(line: str, folder: Path) -> None:

@@ -46,7 +46,7 @@ PYTHON_ONLY = {
     "parse text with rv.parse first": "commands give formulae, never other objects",
     "or take normalised=False": "no command has this option; the rest of the message says what to do",
     "take a kernel with normalised=True": "commands make only such kernels",
-    "pass torch.as_tensor(signals)": "no command computes gradients",
+    "pass torch.as_tensor(traces)": "no command computes gradients",
     "variables=... goes with an array": "commands read arrays, not dicts",
     "sigma2 = ": "a condition in a sentence",
 }

@@ -18,7 +18,7 @@ from rhovec.cli.similarity import Result, show
 from rhovec.kernel import BooleanKernel, StlKernel
 from rhovec.models import model as models
 from rhovec.models.model import Model, load
-from rhovec.signals import BaseMeasure, Trajectories
+from rhovec.traces import BaseMeasure, TraceMeasure
 
 from .models.tiny import save_tiny
 
@@ -54,7 +54,7 @@ def test_every_format_holds_the_kernel(tmp_path: Path) -> None:
     options = [
         *FORMULAE,
         *BY_KERNEL,
-        "--signals",
+        "--n-traces",
         200,
         "--points",
         30,
@@ -84,20 +84,20 @@ def test_every_format_holds_the_kernel(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "k.npy"), gram)
     found = json.loads((tmp_path / "k.json").read_text())
     assert found["formulae"] == FORMULAE
-    assert [found["facts"][k] for k in ("signals", "points", "seed", "sigma2")] == [200, 30, 7, 0.5]
+    assert [found["facts"][k] for k in ("traces", "points", "seed", "sigma2")] == [200, 30, 7, 0.5]
     assert np.array_equal(found["kernel"], gram)
     assert np.array_equal(found["standard_error"], errors)
     assert len(list(tmp_path.iterdir())) == 4
 
 
 def test_the_model_beside_the_kernel(model: Model, tmp_path: Path) -> None:
-    kernel = model.kernel(n_signals=200, seed=4)
+    kernel = model.kernel(n_traces=200, seed=4)
     want = [
         (k(FORMULAE[i], FORMULAE[j]))
         for i, j in PAIRS
         for k in (model.similarity, kernel.similarity, kernel.standard_error)
     ]
-    options = ["--signals", 200, "--seed", 4]
+    options = ["--n-traces", 200, "--seed", 4]
     rows = list(csv.DictReader(run(*FORMULAE, *options).splitlines()))
     columns = ["formula", "other", "model", "kernel", "standard_error", "difference"]
     assert list(rows[0]) == columns
@@ -145,12 +145,12 @@ def test_traces_and_satisfaction(tmp_path: Path) -> None:
     run(*texts, *options, "-o", tmp_path / "k.json")
     found = json.loads((tmp_path / "k.json").read_text())
     parsed = [rv.parse(text, dt=0.5, discrete=["gear"]) for text in texts]
-    kernel = BooleanKernel(Trajectories.read(file))
+    kernel = BooleanKernel(TraceMeasure.read(file))
     assert np.array_equal(found["kernel"], kernel.gram(parsed))
     facts = found["facts"]
-    assert (facts["kernel"], facts["signals"], facts["points"]) == ("boolean", 20, 6)
-    run(*texts, *options, "--signals", 9, "-o", tmp_path / "k.json")
-    assert json.loads((tmp_path / "k.json").read_text())["facts"]["signals"] == 9
+    assert (facts["kernel"], facts["traces"], facts["points"]) == ("boolean", 20, 6)
+    run(*texts, *options, "--n-traces", 9, "-o", tmp_path / "k.json")
+    assert json.loads((tmp_path / "k.json").read_text())["facts"]["traces"] == 9
 
 
 @pytest.mark.parametrize("n", [3, 60])
@@ -158,13 +158,13 @@ def test_heatmap(tmp_path: Path, n: int) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "k.png"
     texts = [f"eventually[0,{i % 7}] x_{i % 3} > {i / n}" for i in range(n)]
-    run(*texts, *BY_KERNEL, "--signals", 50, "--plot", picture)
+    run(*texts, *BY_KERNEL, "--n-traces", 50, "--plot", picture)
     assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert [f.name for f in tmp_path.iterdir()] == ["k.png"]
 
 
 def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
-    facts = {"kernel": "robustness", "signals": 10, "points": 5, "seed": 0, "sigma2": 0.2}
+    facts = {"kernel": "robustness", "traces": 10, "points": 5, "seed": 0, "sigma2": 0.2}
     facts["model"] = "abc"
     model, gram = np.array([[1, 0.26], [0.26, 1]]), np.array([[1, 0.25], [0.25, 1]])
     values = {"model": model, "kernel": gram, "standard_error": gram / 100}
@@ -187,7 +187,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "give --traces that have it, or a --schema" in kernel("speed > 1")
     assert "is constant" in kernel("true")
     assert kernel("x_0 > 1", "--sigma2", 0).startswith("--sigma2 must be positive")
-    assert "at least one signal" in kernel("x_0 > 1", "--signals", 0)
+    assert "at least one trace" in kernel("x_0 > 1", "--n-traces", 0)
     assert "one point" in kernel("x_0 > 1", "--points", 0)
     assert kernel("x_0 > 1", "--seed", -1).startswith("--seed must not be negative")
     assert "must end in .csv, .jsonl, .json, .npy" in kernel("x_0 > 1", "-o", tmp_path / "k.txt")
@@ -199,14 +199,14 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file = tmp_path / "a.csv"
     file.write_text("x_0\n1\n2\n")
     assert "--points goes with random" in kernel("x_0 > 0", "-t", file, "--points", 5)
-    assert "2 trajectories were asked for" in kernel("x_0 > 0", "-t", file, "--signals", 2)
+    assert "2 traces were asked for" in kernel("x_0 > 0", "-t", file, "--n-traces", 2)
     assert "--traces goes with --by kernel" in refused(*FORMULAE, "-t", file, "--by", "model")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert 'pip install "rhovec[plots]"' in kernel(
-        "x_0 > 0", "--signals", 5, "--plot", tmp_path / "k.png"
+        "x_0 > 0", "--n-traces", 5, "--plot", tmp_path / "k.png"
     )
 
 
 def test_a_model_that_lacks_what_is_asked(model: Model) -> None:
     assert refused("speed > 1", "x_0 > 1").endswith("give a --schema")
-    assert "at least one signal" in refused(*FORMULAE, "--signals", 0)
+    assert "at least one trace" in refused(*FORMULAE, "--n-traces", 0)

@@ -1,4 +1,4 @@
-"""Comparisons: proofs against every signal of a small world, relations known by construction,
+"""Comparisons: proofs against every trace of a small world, relations known by construction,
 counts against the oracle, intervals that cover, and the witness."""
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from rhovec.compare import Comparison, compare
 from rhovec.compare.counting import interval
 from rhovec.compare.prover import BOTH, NEITHER, ONLY_A, ONLY_B, _Prover, impossible_cases
 from rhovec.compare.report import RULED_OUT
-from rhovec.errors import FormulaError, RhovecError, SignalError
+from rhovec.errors import FormulaError, RhovecError, TraceError
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula, compose
 from rhovec.formula.operators import Row
 from rhovec.robustness.reference import satisfaction_trace
-from rhovec.signals import BaseMeasure, Trajectories
+from rhovec.traces import BaseMeasure, TraceMeasure
 
-# Every signal of two variables with values -1, 0, 1 on four points: thresholds are met exactly, so
+# Every trace of two variables with values -1, 0, 1 on four points: thresholds are met exactly, so
 # that strict and non-strict comparisons differ.
 WORLD = np.array(list(itertools.product((-1.0, 0.0, 1.0), repeat=8))).reshape(-1, 2, 4)
 
@@ -144,7 +144,7 @@ def test_weaker_formulae_are_proved_to_be_implied() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_false_is_proved(seed: int) -> None:
-    """Families of near misses, judged by every signal of the small world."""
+    """Families of near misses, judged by every trace of the small world."""
     rng = np.random.default_rng(seed)
     families = []
     for _ in range(40):
@@ -263,7 +263,7 @@ def test_proofs_about_formulae_of_any_depth() -> None:
     strong, weak = rv.parse(windows + "x_0 >= 1"), rv.parse(windows + "x_0 >= 0")
     assert impossible_cases(strong, weak, [ONLY_A]) == {ONLY_A}
     assert impossible_cases(weak, strong, [ONLY_A]) == set()
-    assert compare(strong, weak, n_signals=2).relation == "implies"
+    assert compare(strong, weak, n_traces=2).relation == "implies"
 
 
 # -- relations -------------------------------------------------------------------------------------
@@ -281,20 +281,20 @@ def consistent(c: Comparison, counts: list[int]) -> bool:
 def test_known_relations_on_the_small_world_agree_with_brute_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    measure = Trajectories(WORLD[::5])
-    signals = {name: WORLD[::5, i] for i, name in enumerate(measure.variables)}
+    measure = TraceMeasure(WORLD[::5])
+    traces = {name: WORLD[::5, i] for i, name in enumerate(measure.variables)}
     pairs = known_pairs(40, seed=1)
     pairs += [(b, a) for a, b in pairs[:10]] + [(a, ~b) for a, b in pairs[:10]]
     pairs += [(a, pairs[i - 1][1]) for i, (a, _) in enumerate(pairs[:10])]
     compared = [compare(a, b, measure) for a, b in pairs]
     with monkeypatch.context() as patch:
         patch.setattr(sys.modules["rhovec.compare"], "impossible_cases", lambda *_: set())
-        by_signals = [compare(a, b, measure) for a, b in pairs]
+        by_traces = [compare(a, b, measure) for a, b in pairs]
     seen = set()
     for i, (a, b) in enumerate(pairs):
-        holds = [satisfaction_trace(phi, signals)[:, 0] for phi in (a, b)]
+        holds = [satisfaction_trace(phi, traces)[:, 0] for phi in (a, b)]
         counts = case_counts(*holds)
-        for c in (compared[i], by_signals[i]):
+        for c in (compared[i], by_traces[i]):
             shares = (c.both, c.only_a, c.only_b, c.neither)
             assert [s.value for s in shares] == [k / len(WORLD[::5]) for k in counts]
             assert c.differ.value == pytest.approx(c.only_a.value + c.only_b.value)
@@ -302,21 +302,21 @@ def test_known_relations_on_the_small_world_agree_with_brute_force(
         if i < 40:
             assert compared[i].proved
             assert compared[i].relation in ("implies", "equivalent")
-            assert by_signals[i].relation in ("implies", "equivalent")
-        seen |= {(c.relation, c.proved) for c in (compared[i], by_signals[i])}
+            assert by_traces[i].relation in ("implies", "equivalent")
+        seen |= {(c.relation, c.proved) for c in (compared[i], by_traces[i])}
     relations = ("equivalent", "implies", "implied by", "contradicts")
     assert {(r, p) for r in relations for p in (True, False)} <= seen
     assert ("overlaps", True) in seen
 
 
-def test_random_signals_find_known_relations(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_traces_find_known_relations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["rhovec.compare"], "impossible_cases", lambda *_: set())
     a, b = "always[0,10] x_0 >= 0.5", "eventually[0,10] x_0 >= 0"
     for first, second, relation in [
         (a, b, "implies"), (b, a, "implied by"), (a, f"not {b}", "contradicts"),
         (a, "not eventually[0,10] x_0 < 0.5", "equivalent"), (a, "x_1 > 0", "overlaps"),
     ]:  # fmt: skip
-        c = compare(first, second, n_signals=1000)
+        c = compare(first, second, n_traces=1000)
         assert c.relation == relation
         assert c.proved == (relation == "overlaps")
         if not c.proved:
@@ -334,80 +334,80 @@ def test_strict_and_non_strict_comparisons() -> None:
     assert any("No trace tells them apart" in remark for remark in c.remarks)
     assert c.witness is None
 
-    c = compare("x_0 > 0", "x_0 >= 0", Trajectories(np.array([[[1.0, 2]], [[0.0, 0]]])))
+    c = compare("x_0 > 0", "x_0 >= 0", TraceMeasure(np.array([[[1.0, 2]], [[0.0, 0]]])))
     assert (c.relation, c.only_b.value) == ("implies", 0.5)
     assert c.remarks == ("b holds on every trace, so the traces say little about b.",)
     assert c.witness is not None
     assert c.witness.satisfied == (False, True)
-    assert not c.witness.signal.any()
+    assert not c.witness.trace.any()
 
-    c = compare("x_0 > 0", "x_0 >= 0", Trajectories(np.zeros((3, 1, 5))))
+    c = compare("x_0 > 0", "x_0 >= 0", TraceMeasure(np.zeros((3, 1, 5))))
     assert (c.similarity, c.standard_error) == (None, None)
     assert c.only_b.value == 1
     assert "Semantic kernel" not in str(c)
 
 
-def test_no_signal_contradicts_a_proof_by_rounding() -> None:
-    """In float32 these thresholds are the same, and a signal lies on them."""
-    measure = Trajectories(np.ones((4, 1, 3), np.float32))
+def test_no_trace_contradicts_a_proof_by_rounding() -> None:
+    """In float32 these thresholds are the same, and a trace lies on them."""
+    measure = TraceMeasure(np.ones((4, 1, 3), np.float32))
     c = compare("x_0 >= 1", "x_0 <= 0.9999999999", measure)
     assert (c.relation, c.proved) == ("contradicts", True)
     assert (c.both.value, c.only_a.value) == (0, 1)
 
 
 def test_formulae_that_always_or_never_hold() -> None:
-    c = compare("x_0 >= 50", "x_1 >= 50", n_signals=100)
+    c = compare("x_0 >= 50", "x_1 >= 50", n_traces=100)
     assert (c.relation, c.proved, c.neither.value) == ("equivalent", False, 1)
     assert c.remarks == (
         "a holds on no trace, so the traces say little about a.",
         "b holds on no trace, so the traces say little about b.",
     )
-    c = compare("x_0 <= 50", "x_0 > 0 or x_0 <= 0", n_signals=100)
+    c = compare("x_0 <= 50", "x_0 > 0 or x_0 <= 0", n_traces=100)
     assert (c.relation, c.both.value, len(c.remarks)) == ("equivalent", 1, 2)
-    c = compare("x_0 >= 50", "not x_0 >= 50", n_signals=100)  # not "implies", which is not proved
+    c = compare("x_0 >= 50", "not x_0 >= 50", n_traces=100)  # not "implies", which is not proved
     assert (c.relation, c.proved) == ("contradicts", True)
-    c = compare("x_0 > 0 or x_1 > 0", "x_0 < 1", n_signals=500)
+    c = compare("x_0 > 0 or x_1 > 0", "x_0 < 1", n_traces=500)
     assert (c.relation, c.neither.impossible) == ("overlaps", True)
     assert c.remarks == ("At least one of the two holds: proved, for all traces.",)
 
 
 def test_the_kernel_stands_beside() -> None:
     a, b = "always[0,20] x_0 >= 0", "eventually[0,20] x_2 >= 0"
-    c = compare(a, b, n_signals=700, seed=3)
+    c = compare(a, b, n_traces=700, seed=3)
     kernel = rv.StlKernel(BaseMeasure(3), 700, seed=3)
     assert c.similarity == kernel.similarity(a, b)
     assert c.standard_error == kernel.standard_error(a, b)
-    assert (c.n_signals, c.points, c.seed, c.confidence) == (700, 100, 3, 0.95)
+    assert (c.n_traces, c.points, c.seed, c.confidence) == (700, 100, 3, 0.95)
 
 
-def test_names_go_with_trajectories() -> None:
+def test_names_go_with_traces() -> None:
     rng = np.random.default_rng(0)
-    own = Trajectories(rng.normal(60, 30, (50, 2, 8)), ["speed", "rpm"])
+    own = TraceMeasure(rng.normal(60, 30, (50, 2, 8)), ["speed", "rpm"])
     c = compare("always speed < 120", "always[0,3] speed - rpm < 130", own)
-    assert c.n_signals == 50
+    assert c.n_traces == 50
     assert c.witness is not None
     assert c.witness.variables == ("speed", "rpm")
-    assert compare("speed < 1", "rpm < 1", own, n_signals=20).n_signals == 20
+    assert compare("speed < 1", "rpm < 1", own, n_traces=20).n_traces == 20
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(SignalError, match=r"'speed > 1' uses speed, .* Schema"):
+    with pytest.raises(TraceError, match=r"'speed > 1' uses speed, .* Schema"):
         compare("x_0 > 1", "speed > 1")
     with pytest.raises(FormulaError, match="is constant"):
         compare("x_0 > 1", "x_1 > 0 or true")
     with pytest.raises(RhovecError, match=r"at least 0\.5 and below 1, not 95"):
         compare("x_0 > 1", "x_0 > 2", confidence=95)
-    with pytest.raises(SignalError, match="x_1000 would need 1001 random variables"):
+    with pytest.raises(TraceError, match="x_1000 would need 1001 random variables"):
         compare("x_0 > 1", "x_1000 > 2")
-    with pytest.raises(SignalError, match="at least one signal"):
-        compare("x_0 > 1", "x_0 > 2", n_signals=0)
+    with pytest.raises(TraceError, match="at least one trace"):
+        compare("x_0 > 1", "x_0 > 2", n_traces=0)
     with pytest.raises(FormulaError, match="item 1 is a int"):
         compare("x_0 > 1", 2)  # type: ignore[arg-type]
 
 
 def test_the_report_and_progress() -> None:
     done: list[float] = []
-    c = compare("always[0,5] x_0 > 0", "x_0 > 0", n_signals=5000, progress=done.append)
+    c = compare("always[0,5] x_0 > 0", "x_0 > 0", n_traces=5000, progress=done.append)
     assert done == sorted(done)
     assert done[-1] == 1
     text = str(c)
@@ -417,7 +417,7 @@ def test_the_report_and_progress() -> None:
         "a fails", "b holds", f"Semantic kernel: {c.similarity:.4f}",
     ):  # fmt: skip
         assert part in text
-    assert len(str(compare("not " * 2000 + "x_0 > 0", "x_0 > 1", n_signals=9))) < 1500
+    assert len(str(compare("not " * 2000 + "x_0 > 0", "x_0 > 1", n_traces=9))) < 1500
     with pytest.raises(AttributeError):
         c.proved = False  # type: ignore[misc]
 
@@ -429,7 +429,7 @@ def test_the_report_and_progress() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_witness_differs_most(seed: int, n: int) -> None:
     measure = BaseMeasure(2, 30)
-    signals = measure.sample(n, seed).astype(np.float64)
+    traces = measure.sample(n, seed).astype(np.float64)
     rng = np.random.default_rng(seed)
     found = 0
     for _ in range(8):
@@ -437,7 +437,7 @@ def test_the_witness_differs_most(seed: int, n: int) -> None:
         if is_constant(a) or is_constant(b):
             continue
         witness = compare(a, b, measure, n, seed).witness
-        rho, holds = rv.robustness([a, b], signals), rv.satisfaction([a, b], signals)
+        rho, holds = rv.robustness([a, b], traces), rv.satisfaction([a, b], traces)
         differs = holds[0] != holds[1]
         gap = abs(rho[0] - rho[1])
         if witness is None:
@@ -448,8 +448,8 @@ def test_the_witness_differs_most(seed: int, n: int) -> None:
         assert witness.satisfied[0] != witness.satisfied[1] or not differs.any()
         largest = gap[differs].max() if differs.any() else gap.max()
         assert abs(np.subtract(*witness.robustness[:, 0])) == pytest.approx(largest, abs=1e-5)
-        assert (signals == witness.signal).all(axis=(1, 2)).any()
-        trace = rv.robustness([a, b], witness.signal[None], trace=True)[:, 0]
+        assert (traces == witness.trace).all(axis=(1, 2)).any()
+        trace = rv.robustness([a, b], witness.trace[None], trace=True)[:, 0]
         assert np.array_equal(trace, witness.robustness)
     assert found > 3
 
@@ -484,7 +484,7 @@ def test_intervals_cover_every_probability() -> None:
         assert covered >= 0.9
 
 
-def test_intervals_of_many_signals() -> None:
+def test_intervals_of_many_traces() -> None:
     n = 1_000_000
     assert interval(0, n, 0.95) == (0, pytest.approx(1 - 0.025 ** (1 / n), rel=1e-9))
     for k in (10_000, 300_000, 990_000):
@@ -504,11 +504,11 @@ def test_intervals_of_many_signals() -> None:
 def test_intervals_cover_the_probabilities_of_the_base_measure(a: str, b: str) -> None:
     measure = BaseMeasure(2, 20)
     names = ("both", "only_a", "only_b", "neither", "differ")
-    known = compare(a, b, measure, n_signals=200_000, seed=10_000)
+    known = compare(a, b, measure, n_traces=200_000, seed=10_000)
     seeds = 150
     covered = dict.fromkeys(names, 0)
     for seed in range(seeds):
-        c = compare(a, b, measure, n_signals=250, seed=seed)
+        c = compare(a, b, measure, n_traces=250, seed=seed)
         for name in names:
             share, truth = getattr(c, name), getattr(known, name).value
             covered[name] += share.low <= truth <= share.high

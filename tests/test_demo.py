@@ -87,7 +87,7 @@ def test_pairs_are_of_one_system_whose_channels_are_independent(shown: Tour) -> 
         assert len(names) == len(set(names))
 
 
-def test_exact_values_are_those_of_other_signals_within_their_errors(shown: Tour) -> None:
+def test_exact_values_are_those_of_other_traces_within_their_errors(shown: Tour) -> None:
     by_text = {" ".join(r.text.split()): r.lowered for r in requirements()}
     kernel = load().kernel(10_000, 2)
     for pair in (*shown.same, *shown.other):

@@ -31,8 +31,8 @@ class Sines:
 class EndpointKernel(SampledKernel):
     """Robustness at the first and at the last point."""
 
-    def features(self, formulae: Programs, signals: Any) -> Any:
-        rho = rv.robustness(formulae, signals, variables=self.measure.variables, trace=True)
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        rho = rv.robustness(formulae, traces, variables=self.measure.variables, trace=True)
         return rho[:, :, [0, -1]]
 
     def width(self) -> int:
@@ -55,12 +55,22 @@ def test_a_measure_and_a_kernel_of_ones_own(kernel: SampledKernel) -> None:
     assert np.linalg.eigvalsh(gram).min() > -1e-9
     assert np.allclose(gram[0, 3], np.exp(-10))  # opposite formulae
     signatures = kernel.signatures(FORMULAE)
-    assert signatures.shape == (5, kernel.measure.count(kernel.n_signals) * kernel.width())
+    assert signatures.shape == (5, kernel.measure.count(kernel.n_traces) * kernel.width())
     cosines = signatures.astype(float) @ signatures.T
     assert np.allclose(np.exp((cosines - 1) / kernel.sigma2), gram, atol=1e-5)
     assert (kernel.gram_errors(FORMULAE) < 0.2).all()
     anchors = rv.AnchorEmbedding(kernel, 3).fit(FORMULAE)
     assert anchors.transform("always level > 2").shape == (3,)
+
+
+def test_names_of_the_first_release_still_work() -> None:
+    with pytest.warns(DeprecationWarning, match="n_signals is now called n_traces"):
+        assert rv.StlKernel(n_signals=7).n_traces == 7
+    with pytest.warns(DeprecationWarning, match="n_traces"):
+        assert rv.compare("x_0 > 1", "x_0 > 2", n_signals=50).n_traces == 50
+    with pytest.warns(DeprecationWarning, match="rv.Trajectories is now called rv.TraceMeasure"):
+        assert rv.Trajectories is rv.TraceMeasure
+    assert rv.errors.SignalError is rv.errors.TraceError
 
 
 def test_what_a_measure_lacks_is_named() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import rhovec as rv
 from rhovec import kernel as module
-from rhovec.errors import FormulaError, MissingDependencyError, RhovecError, SignalError
+from rhovec.errors import FormulaError, MissingDependencyError, RhovecError, TraceError
 from rhovec.formula.core import Formula
 from rhovec.kernel import (
     AnchorEmbedding,
@@ -24,7 +24,7 @@ from rhovec.kernel import (
     Teacher,
 )
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
-from rhovec.signals import BaseMeasure, Trajectories
+from rhovec.traces import BaseMeasure, TraceMeasure
 
 GOLDEN = json.loads((Path(__file__).parent / "data" / "golden.json").read_text())
 FORMULAE = rv.random_formulae(14, seed=5)
@@ -72,25 +72,25 @@ class KernelContract:
 
 
 class SampledContract(KernelContract):
-    """Kernels on signals: equal to their definition, however the work is cut."""
+    """Kernels on traces: equal to their definition, however the work is cut."""
 
     kind: type = StlKernel
     device = "cpu"
     width = 1
 
     def kernel(self, **options: Any) -> Any:
-        options = {"measure": BaseMeasure(points=20), "n_signals": 150, **options}
+        options = {"measure": BaseMeasure(points=20), "n_traces": 150, **options}
         return self.kind(**options, device=self.device)
 
-    def features(self, phi: Formula, signals: dict[str, np.ndarray]) -> np.ndarray:
+    def features(self, phi: Formula, traces: dict[str, np.ndarray]) -> np.ndarray:
         """By the oracle, (N, T) float64."""
-        return robustness_trace(phi, signals)[:, :1]
+        return robustness_trace(phi, traces)[:, :1]
 
     def definition(self, kernel: Any, formulae: list[Formula]) -> tuple[np.ndarray, np.ndarray]:
         """(k', k) from the oracle's features."""
-        x = np.concatenate(list(kernel.measure.blocks(kernel.n_signals, kernel.seed)))
-        signals = {name: x[:, i] for i, name in enumerate(kernel.measure.variables)}
-        rows = np.array([self.features(phi, signals).ravel() for phi in formulae])
+        x = np.concatenate(list(kernel.measure.blocks(kernel.n_traces, kernel.seed)))
+        traces = {name: x[:, i] for i, name in enumerate(kernel.measure.variables)}
+        rows = np.array([self.features(phi, traces).ravel() for phi in formulae])
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
         cosine = rows @ rows.T
         return cosine, np.exp((cosine - 1) / kernel.sigma2)
@@ -108,9 +108,9 @@ class SampledContract(KernelContract):
         assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= 1e-6
         assert np.abs(vectors @ vectors.T - cosine).max() <= 2e-6
 
-    def test_own_trajectories(self) -> None:
+    def test_own_traces(self) -> None:
         x = np.random.default_rng(0).normal(size=(40, 3, 9))
-        kernel = self.kernel(measure=Trajectories(x), n_signals=None)
+        kernel = self.kernel(measure=TraceMeasure(x), n_traces=None)
         assert np.abs(kernel.gram(FORMULAE) - self.definition(kernel, FORMULAE)[1]).max() <= 1e-12
 
     def test_values_are_positive(self) -> None:
@@ -118,7 +118,7 @@ class SampledContract(KernelContract):
 
     def test_how_the_work_is_cut_does_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
         measure = BaseMeasure(points=5)
-        options = {"measure": measure, "n_signals": 1100}
+        options = {"measure": measure, "n_traces": 1100}
         gram = self.kernel(**options).gram(FORMULAE)
         errors = self.kernel(**options).gram_errors(FORMULAE)
         vectors = self.kernel(**options).signatures(FORMULAE)
@@ -133,10 +133,10 @@ class SampledContract(KernelContract):
         assert np.abs(other.gram_errors(FORMULAE, FORMULAE) - errors).max() <= 1e-7
         assert np.abs(other.signatures(FORMULAE) - vectors).max() <= 1e-7
 
-    def test_signals_are_a_prefix_of_more_signals(self) -> None:
-        few = self.kernel(n_signals=60).gram(FORMULAE)
-        x = np.concatenate(list(self.kernel(n_signals=500).signals_on_host()))[:60]
-        same = self.kernel(measure=Trajectories(x), n_signals=None)
+    def test_traces_are_a_prefix_of_more_traces(self) -> None:
+        few = self.kernel(n_traces=60).gram(FORMULAE)
+        x = np.concatenate(list(self.kernel(n_traces=500).traces_on_host()))[:60]
+        same = self.kernel(measure=TraceMeasure(x), n_traces=None)
         assert np.array_equal(same.gram(FORMULAE), few)
 
     def test_a_rewritten_formula_has_the_same_vector(self) -> None:
@@ -167,16 +167,16 @@ class SampledContract(KernelContract):
     @pytest.mark.parametrize("normalised", [True, False])
     @pytest.mark.parametrize("exponentiated", [True, False])
     def test_standard_error_is_the_jackknife(self, normalised: bool, exponentiated: bool) -> None:
-        """Leaving out a signal at a time: a second way to the same error, with no formula in it."""
+        """Leaving out a trace at a time: a second way to the same error, with no formula in it."""
         n = 1000
         kernel = self.kernel(
-            measure=BaseMeasure(points=6), n_signals=n, sigma2=0.5,
+            measure=BaseMeasure(points=6), n_traces=n, sigma2=0.5,
             normalised=normalised, exponentiated=exponentiated,
         )  # fmt: skip
-        x = np.concatenate(list(kernel.signals_on_host()))
-        signals = {name: x[:, i] for i, name in enumerate(kernel.measure.variables)}
+        x = np.concatenate(list(kernel.traces_on_host()))
+        traces = {name: x[:, i] for i, name in enumerate(kernel.measure.variables)}
         formulae = FORMULAE[:6]
-        f = np.array([self.features(phi, signals) for phi in formulae])  # (B, n, T)
+        f = np.array([self.features(phi, traces) for phi in formulae])  # (B, n, T)
         products = np.einsum("int,jnt->ijn", f, f)
         means = (products.sum(axis=2, keepdims=True) - products) / (n - 1)  # one left out
         squares = np.einsum("iin->in", means)
@@ -200,24 +200,24 @@ class SampledContract(KernelContract):
         assert self.kernel().similarity("x_0 > 0", "x_0 > 0 and true") == pytest.approx(1)
 
     def test_unknown_variables_are_named(self) -> None:
-        with pytest.raises(SignalError, match="'speed > 1' uses speed, but the measure has x_0"):
+        with pytest.raises(TraceError, match="'speed > 1' uses speed, but the measure has x_0"):
             self.kernel().similarity("x_0 > 0", "speed > 1")
 
     def test_bad_options(self) -> None:
         with pytest.raises(RhovecError, match="sigma2 must be positive"):
             self.kernel(sigma2=0)
-        with pytest.raises(SignalError, match="at least one signal"):
-            self.kernel(n_signals=0)
-        with pytest.raises(SignalError, match="there are 3"):
-            self.kernel(measure=Trajectories(np.zeros((3, 1, 2))), n_signals=4)
+        with pytest.raises(TraceError, match="at least one trace"):
+            self.kernel(n_traces=0)
+        with pytest.raises(TraceError, match="there are 3"):
+            self.kernel(measure=TraceMeasure(np.zeros((3, 1, 2))), n_traces=4)
 
 
 def on_host(kind: type) -> type:
-    """The kind with its signals as NumPy arrays, for the tests to look at."""
+    """The kind with its traces as NumPy arrays, for the tests to look at."""
 
     class OnHost(kind):  # type: ignore[misc, valid-type]
-        def signals_on_host(self) -> Any:
-            return self.measure.blocks(self.n_signals, self.seed)
+        def traces_on_host(self) -> Any:
+            return self.measure.blocks(self.n_traces, self.seed)
 
     return OnHost
 
@@ -236,35 +236,35 @@ class TestStlKernel(SampledContract):
     kind = on_host(StlKernel)
 
     def test_a_formula_without_robustness_is_named(self) -> None:
-        kernel = self.kernel(measure=Trajectories(np.ones((5, 1, 3))), n_signals=None)
+        kernel = self.kernel(measure=TraceMeasure(np.ones((5, 1, 3))), n_traces=None)
         for method in (kernel.gram, kernel.gram_errors, kernel.signatures):
-            with pytest.raises(FormulaError, match="'x_0 > 1' is 0 on every signal"):
+            with pytest.raises(FormulaError, match="'x_0 > 1' is 0 on every trace"):
                 method(["x_0 > 0", "x_0 > 1"])
         plain = self.kernel(
-            measure=Trajectories(np.ones((5, 1, 3))), n_signals=None, normalised=False,
+            measure=TraceMeasure(np.ones((5, 1, 3))), n_traces=None, normalised=False,
             exponentiated=False,
         )  # fmt: skip
         assert plain.gram(["x_0 > 0", "x_0 > 1"]).tolist() == [[1, 0], [0, 0]]
 
     def test_robustness_that_overflows_is_named(self) -> None:
-        kernel = self.kernel(measure=Trajectories(np.ones((5, 2, 3))), n_signals=None)
+        kernel = self.kernel(measure=TraceMeasure(np.ones((5, 2, 3))), n_traces=None)
         with pytest.raises(FormulaError, match=r"robustness of 'x_0 > 1e\+200' is too large"):
             kernel.gram(["x_1 > 0", "x_0 > 1e200"])
 
     def test_a_hundred_thousand_levels(self) -> None:
         deep = rv.parse("not " * 100_000 + "x_0 > 0")
-        assert self.kernel(n_signals=5).similarity(deep, "x_0 > 0") == pytest.approx(1)
+        assert self.kernel(n_traces=5).similarity(deep, "x_0 > 0") == pytest.approx(1)
 
 
 class TestBooleanKernel(SampledContract):
     kind = on_host(BooleanKernel)
 
-    def features(self, phi: Formula, signals: dict[str, np.ndarray]) -> np.ndarray:
-        return 2.0 * satisfaction_trace(phi, signals)[:, :1] - 1
+    def features(self, phi: Formula, traces: dict[str, np.ndarray]) -> np.ndarray:
+        return 2.0 * satisfaction_trace(phi, traces)[:, :1] - 1
 
     def test_agreement_is_a_probability(self) -> None:
-        kernel = self.kernel(exponentiated=False, n_signals=1000)
-        (x,) = kernel.signals_on_host()
+        kernel = self.kernel(exponentiated=False, n_traces=1000)
+        (x,) = kernel.traces_on_host()
         differ = np.mean((x[:, 0, 0] > 0) != (x[:, 1, 0] > 0.5))
         assert kernel.similarity("x_0 > 0", "x_1 > 0.5") == pytest.approx(1 - 2 * differ)
 
@@ -273,8 +273,8 @@ class TestIntegratedKernel(SampledContract):
     kind = on_host(IntegratedKernel)
     width = 20
 
-    def features(self, phi: Formula, signals: dict[str, np.ndarray]) -> np.ndarray:
-        trace = robustness_trace(phi, signals)
+    def features(self, phi: Formula, traces: dict[str, np.ndarray]) -> np.ndarray:
+        trace = robustness_trace(phi, traces)
         return trace / np.sqrt(trace.shape[1])
 
 
@@ -325,7 +325,7 @@ class TestSubtreeKernel(KernelContract):
 
 
 def test_golden_pairs() -> None:
-    kernel = StlKernel(n_signals=20_000, seed=1)
+    kernel = StlKernel(n_traces=20_000, seed=1)
     gram = kernel.gram(GOLDEN["formulae"])
     errors = kernel.gram_errors(GOLDEN["formulae"])
     for pair in GOLDEN["kernel"]:
@@ -335,16 +335,16 @@ def test_golden_pairs() -> None:
         assert abs(gram[i, j] - pair["k"]) <= 4 * error, (i, j)
 
 
-def test_the_trajectories_length_changes_what_the_kernel_sees() -> None:
+def test_the_traces_length_changes_what_the_kernel_sees() -> None:
     pair = ("always[0,30] x_0 >= 0", "eventually[0,30] x_0 >= 0")
-    short = StlKernel(BaseMeasure(points=100), n_signals=4000).similarity(*pair)
-    long = StlKernel(BaseMeasure(points=1000), n_signals=4000).similarity(*pair)
+    short = StlKernel(BaseMeasure(points=100), n_traces=4000).similarity(*pair)
+    long = StlKernel(BaseMeasure(points=1000), n_traces=4000).similarity(*pair)
     assert short == pytest.approx(0.752, abs=0.03)
     assert long == pytest.approx(0.997, abs=0.002)
 
 
 def test_standard_errors_are_honest() -> None:
-    """Pairs with signals of their own: the errors they state are the errors they make."""
+    """Pairs with traces of their own: the errors they state are the errors they make."""
     pairs = 150
     formulae = rv.random_formulae(2 * pairs, seed=11)
     measure = BaseMeasure(points=40)
@@ -356,7 +356,7 @@ def test_standard_errors_are_honest() -> None:
     truth = np.exp((sums[0] / np.sqrt(sums[1] * sums[2]) - 1) / 0.2)
     scores = np.empty(pairs)
     for i in range(pairs):
-        kernel = StlKernel(measure, n_signals=1000, seed=i + 1)
+        kernel = StlKernel(measure, n_traces=1000, seed=i + 1)
         pair = (formulae[i], formulae[pairs + i])
         scores[i] = (kernel.similarity(*pair) - truth[i]) / kernel.standard_error(*pair)
     assert 0.89 <= np.mean(abs(scores) <= 1.96) <= 0.99

@@ -32,7 +32,7 @@ KINDS = {
 
 @cache
 def robustness() -> np.ndarray:
-    """Of every lowered requirement on signals of mu0, (requirements, 500)."""
+    """Of every lowered requirement on traces of mu0, (requirements, 500)."""
     return rv.robustness([r.lowered for r in LIBRARY], MEASURE.sample(500, seed=0))
 
 
@@ -87,19 +87,19 @@ def test_thresholds_are_within_reach_of_the_normal_range(requirement: Requiremen
 
 @pytest.mark.parametrize("name", schemas())
 def test_lowering_keeps_the_meaning(name: str) -> None:
-    """Signals in units satisfy a formula where their standardised channels satisfy the lowered one."""
+    """Traces in units satisfy a formula where their standardised channels satisfy the lowered one."""
     channels = schemas()[name].channels
     scale = {v: (c.mean, c.std) for c in reversed(channels) for v in c.variables}
     paths = rv.BaseMeasure(n_variables=len(scale), points=POINTS).sample(50, seed=1)
-    signals = {
+    traces = {
         variable: mean + std * paths[:, i].astype(np.float64)
         for i, (variable, (mean, std)) in enumerate(scale.items())
     }
     standardised = [
-        (sum(weight * signals[v] for v, weight in c.terms) - c.mean) / c.std for c in channels
+        (sum(weight * traces[v] for v, weight in c.terms) - c.mean) / c.std for c in channels
     ]
     library = [r for r in LIBRARY if r.system.name == name]
-    expected = rv.satisfaction([r.formula for r in library], signals)
+    expected = rv.satisfaction([r.formula for r in library], traces)
     found = rv.satisfaction([r.lowered for r in library], np.stack(standardised, axis=1))
     assert (found == expected).all()
 
@@ -111,7 +111,7 @@ def test_robustness_varies_so_that_a_kernel_is_defined() -> None:
 
 
 def test_the_kernel_tells_meaning_from_form() -> None:
-    kernel = rv.StlKernel(MEASURE, n_signals=500)
+    kernel = rv.StlKernel(MEASURE, n_traces=500)
 
     def k(first: str, second: str) -> float:
         return float(kernel.similarity(by_id[first].lowered, by_id[second].lowered))
@@ -120,5 +120,5 @@ def test_the_kernel_tells_meaning_from_form() -> None:
     assert k("at-breach-gear3", "at-falcaun-s2-30") == pytest.approx(1)
     # of three limits in turn, the first one nearly implies the others
     assert 0.99 < k("at-arch-6a", "at-arch-6abc") < 1
-    # two bounds that look alike, of different signals
+    # two bounds that look alike, of different traces
     assert k("at-arch-1", "at-arch-2") < 0.8

@@ -1,4 +1,4 @@
-"""The measures: mu0's law against closed forms and its definition, seeds, streams, trajectories."""
+"""The measures: mu0's law against closed forms and its definition, seeds, streams, traces."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rhovec.errors import SignalError
-from rhovec.signals import BaseMeasure, Trajectories
-from rhovec.signals.measure import BLOCK
+from rhovec.errors import TraceError
+from rhovec.traces import BaseMeasure, TraceMeasure
+from rhovec.traces.measure import BLOCK
 
 ODD = BaseMeasure(2, 12, mu0=0.5, sigma0=2.0, mu1=1.0, sigma1=0.5, q=0.3, q0=0.8)
 N = 40_000
@@ -189,23 +189,23 @@ def test_seeds_differ_and_repeat() -> None:
     ],
 )
 def test_bad_parameters(options: dict, message: str) -> None:
-    with pytest.raises(SignalError, match=message):
+    with pytest.raises(TraceError, match=message):
         BaseMeasure(**options)
 
 
 def test_bad_requests() -> None:
-    with pytest.raises(SignalError, match="at least one signal"):
+    with pytest.raises(TraceError, match="at least one trace"):
         BaseMeasure().sample(0)
-    with pytest.raises(SignalError, match="seed must not be negative"):
+    with pytest.raises(TraceError, match="seed must not be negative"):
         BaseMeasure().sample(1, seed=-1)
 
 
-# -- trajectories ----------------------------------------------------------------------------------
+# -- traces ----------------------------------------------------------------------------------
 
 
-def test_trajectories_are_given_as_they_are() -> None:
+def test_traces_are_given_as_they_are() -> None:
     x = np.random.default_rng(0).normal(size=(BLOCK + 3, 2, 4))
-    measure = Trajectories(x, ["speed", "gear"])
+    measure = TraceMeasure(x, ["speed", "gear"])
     assert measure.variables == ("speed", "gear")
     assert measure.points == 4
     assert measure.count() == len(x)
@@ -219,37 +219,37 @@ def test_trajectories_are_given_as_they_are() -> None:
     assert not np.array_equal(some, np.concatenate(list(measure.blocks(100, seed=6))))
 
 
-def test_trajectories_of_different_lengths_are_held() -> None:
-    measure = Trajectories([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0, 5.0]])])
+def test_traces_of_different_lengths_are_held() -> None:
+    measure = TraceMeasure([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0, 5.0]])])
     assert measure.variables == ("x_0",)
     assert np.concatenate(list(measure.blocks())).tolist() == [[[1, 2, 2]], [[3, 4, 5]]]
 
 
-def test_trajectories_from_files(tmp_path: Path) -> None:
+def test_traces_from_files(tmp_path: Path) -> None:
     file = tmp_path / "drive.csv"
     file.write_text("trace,time,speed,gear\na,0,1,1\na,1,2,1\nb,0,3,2\nb,1,4,2\n")
-    measure = Trajectories.read(file, variables=["gear", "speed"])
+    measure = TraceMeasure.read(file, variables=["gear", "speed"])
     assert measure.variables == ("gear", "speed")
     assert measure.values.tolist() == [[[1, 1], [1, 2]], [[2, 2], [3, 4]]]
-    assert repr(measure) == "Trajectories(2 of 2 points; gear, speed)"
+    assert repr(measure) == "TraceMeasure(2 of 2 points; gear, speed)"
 
 
-def test_bad_trajectories() -> None:
+def test_bad_traces() -> None:
     x = np.zeros((3, 2, 4))
-    with pytest.raises(SignalError, match=r"array \(trajectories, variables, points\)"):
-        Trajectories(x[0])
-    with pytest.raises(SignalError, match="without a 0"):
-        Trajectories(x[:0])
-    with pytest.raises(SignalError, match="without a 0"):
-        Trajectories([])
-    with pytest.raises(SignalError, match="each given once, not a, a"):
-        Trajectories(x, ["a", "a"])
-    with pytest.raises(SignalError, match="2 different names"):
-        Trajectories(x, ["a"])
-    with pytest.raises(SignalError, match="trajectory 1 has shape"):
-        Trajectories([x[0], x[0, :1]])
-    with pytest.raises(SignalError, match="4 trajectories were asked for, but there are 3"):
-        Trajectories(x).count(4)
+    with pytest.raises(TraceError, match=r"array \(traces, variables, points\)"):
+        TraceMeasure(x[0])
+    with pytest.raises(TraceError, match="without a 0"):
+        TraceMeasure(x[:0])
+    with pytest.raises(TraceError, match="without a 0"):
+        TraceMeasure([])
+    with pytest.raises(TraceError, match="each given once, not a, a"):
+        TraceMeasure(x, ["a", "a"])
+    with pytest.raises(TraceError, match="2 different names"):
+        TraceMeasure(x, ["a"])
+    with pytest.raises(TraceError, match="trace 1 has shape"):
+        TraceMeasure([x[0], x[0, :1]])
+    with pytest.raises(TraceError, match="4 traces were asked for, but there are 3"):
+        TraceMeasure(x).count(4)
 
 
 @pytest.mark.parametrize(
@@ -258,18 +258,18 @@ def test_bad_trajectories() -> None:
         (lambda: BaseMeasure(n_variables=1.5), "n_variables must be a whole number, not 1.5"),
         (lambda: BaseMeasure(points="9"), "points must be a whole number, not '9'"),
         (lambda: BaseMeasure(sigma0="1"), "sigma0 must be a number, not '1'"),
-        (lambda: BaseMeasure().sample(1.5), "n_signals must be a whole number, not 1.5"),
-        (lambda: BaseMeasure().sample(True), "n_signals must be a whole number, not True"),
+        (lambda: BaseMeasure().sample(1.5), "n_traces must be a whole number, not 1.5"),
+        (lambda: BaseMeasure().sample(True), "n_traces must be a whole number, not True"),
         (lambda: BaseMeasure().sample(2, seed=0.5), "seed must be a whole number, not 0.5"),
-        (lambda: Trajectories(np.zeros((3, 1, 2))).count("2"), "n_signals must be a whole number"),
-        (lambda: Trajectories(np.zeros((1, 2, 3)), [0, 1]), "variables must be names, not 0"),
-        (lambda: Trajectories(np.zeros((1, 2, 3)), ["a", ""]), "variables must be names, not ''"),
-        (lambda: Trajectories(np.array([["a"]])), "array of real numbers"),
-        (lambda: Trajectories([np.array([[1j]])]), "trajectory 0 must be .* real numbers"),
+        (lambda: TraceMeasure(np.zeros((3, 1, 2))).count("2"), "n_traces must be a whole number"),
+        (lambda: TraceMeasure(np.zeros((1, 2, 3)), [0, 1]), "variables must be names, not 0"),
+        (lambda: TraceMeasure(np.zeros((1, 2, 3)), ["a", ""]), "variables must be names, not ''"),
+        (lambda: TraceMeasure(np.array([["a"]])), "array of real numbers"),
+        (lambda: TraceMeasure([np.array([[1j]])]), "trace 0 must be .* real numbers"),
     ],
 )
 def test_arguments_of_the_wrong_type_are_named(call, message: str) -> None:
-    with pytest.raises(SignalError, match=message):
+    with pytest.raises(TraceError, match=message):
         call()
 
 
@@ -280,8 +280,8 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_masked_values_are_refused() -> None:
     x = np.ma.masked_equal(np.arange(12.0).reshape(2, 2, 3), 7.0)
-    with pytest.raises(SignalError, match="trajectories: 1 values are masked"):
-        Trajectories(x)
-    with pytest.raises(SignalError, match="trajectory 1: 1 values are masked"):
-        Trajectories([x[0], x[1]])
-    assert Trajectories(x[:1]).values.tolist() == [[[0, 1, 2], [3, 4, 5]]]
+    with pytest.raises(TraceError, match="traces: 1 values are masked"):
+        TraceMeasure(x)
+    with pytest.raises(TraceError, match="trace 1: 1 values are masked"):
+        TraceMeasure([x[0], x[1]])
+    assert TraceMeasure(x[:1]).values.tolist() == [[[0, 1, 2], [3, 4, 5]]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rhovec as rv
-from rhovec.errors import FormulaError, ParseError, RhovecError, SignalError
+from rhovec.errors import FormulaError, ParseError, RhovecError, TraceError
 from rhovec.formula import Formula, Schema
 from rhovec.formula.schema import SchemaChannel
 from rhovec.search import Hit, Index, coarse
@@ -18,7 +18,7 @@ from rhovec.search import file as file_module
 from rhovec.search import index as index_module
 from rhovec.search.vectors import Signatures
 
-KERNEL = rv.StlKernel(n_signals=64)
+KERNEL = rv.StlKernel(n_traces=64)
 FORMULAE = rv.random_formulae(400, 0)
 QUERIES = rv.random_formulae(20, 1)
 
@@ -32,8 +32,8 @@ class Model:
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
         return self.kernel(self.width, 7).signatures(formulae)
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> rv.StlKernel:
-        return rv.StlKernel(n_signals=n_signals, seed=seed)
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> rv.StlKernel:
+        return rv.StlKernel(n_traces=n_traces, seed=seed)
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_filters(large: bool, request: pytest.FixtureRequest) -> None:
 
 
 def test_the_kernel_orders_what_vectors_found(small: Index) -> None:
-    kernel = rv.StlKernel(n_signals=500, seed=3)
+    kernel = rv.StlKernel(n_traces=500, seed=3)
     for phi in QUERIES[:3]:
         hits = small.search(phi, 5, rerank=kernel)
         found = small.search(phi, 50)
@@ -141,7 +141,7 @@ def test_the_kernel_orders_what_vectors_found(small: Index) -> None:
             kernel.standard_error([hit.formula for hit in hits], phi)
         )
         usual = small.search(phi, 5, rerank=True)
-        judge = rv.StlKernel(n_signals=10_000, seed=1)
+        judge = rv.StlKernel(n_traces=10_000, seed=1)
         assert [h.kernel for h in usual] == pytest.approx(
             judge.similarity([h.formula for h in usual], phi)
         )
@@ -230,7 +230,7 @@ def test_requirements_have_identifiers(tmp_path: Path) -> None:
 
 def test_add_is_all_or_nothing(small: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "CHUNK", 3)
-    for bad, error in (("true", FormulaError), ("x_0 >", ParseError), ("speed > 1", SignalError)):
+    for bad, error in (("true", FormulaError), ("x_0 >", ParseError), ("speed > 1", TraceError)):
         with pytest.raises(error):
             small.add([*FORMULAE[:7], bad])
     with pytest.raises(RhovecError, match="more formulae than tags"):
@@ -318,7 +318,7 @@ def test_a_cache_that_lies_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_coarse_products_bound_the_true_ones() -> None:
-    vectors = rv.StlKernel(n_signals=300).signatures(FORMULAE)
+    vectors = rv.StlKernel(n_traces=300).signatures(FORMULAE)
     made = coarse.Coarse.learn(vectors, len(vectors))
     points = coarse._projected(vectors, made.directions)
     assert points.shape == (400, coarse.WIDTH)
@@ -358,7 +358,7 @@ def test_known_equivalents_are_one_group(large: bool, request: pytest.FixtureReq
 
 
 def test_groups_are_confirmed_and_complete() -> None:
-    kernel, threshold = rv.StlKernel(n_signals=400, seed=5), 0.9
+    kernel, threshold = rv.StlKernel(n_traces=400, seed=5), 0.9
     gram = kernel.gram(FORMULAE)
     groups = Index.build(FORMULAE, vectors=kernel).duplicates(threshold, kernel=kernel)
     assert len(groups) > 5
@@ -392,9 +392,9 @@ def test_saved_and_opened_it_answers_the_same(tmp_path: Path, small: Index) -> N
 
 
 @pytest.mark.parametrize("kind", [rv.StlKernel, rv.BooleanKernel, rv.IntegratedKernel])
-def test_trajectories_are_kept(tmp_path: Path, kind: type) -> None:
+def test_traces_are_kept(tmp_path: Path, kind: type) -> None:
     values = np.random.default_rng(0).normal(size=(40, 2, 12))
-    kernel = kind(rv.Trajectories(values, ["speed", "rpm"]), 30, seed=4)
+    kernel = kind(rv.TraceMeasure(values, ["speed", "rpm"]), 30, seed=4)
     texts = ["always speed < 1", "eventually rpm > 0.5", "speed - rpm > 0", "speed > 0"]
     with Index.build(texts, tmp_path / "library", vectors=kernel) as index:
         expected = index.search("always speed < 0.9", 4, rerank=True)
@@ -493,10 +493,10 @@ def test_mistakes_are_named(small: Index, tmp_path: Path) -> None:
 def test_the_fingerprint_tells_signatures_apart() -> None:
     values = np.random.default_rng(0).normal(size=(9, 2, 5))
     kernels = [
-        KERNEL, replace(KERNEL, n_signals=65), replace(KERNEL, seed=1), replace(KERNEL, sigma2=0.1),
-        rv.BooleanKernel(n_signals=64), rv.StlKernel(rv.BaseMeasure(points=50), 64),
-        rv.StlKernel(rv.Trajectories(values)), rv.StlKernel(rv.Trajectories(values + 1)),
-        rv.StlKernel(rv.Trajectories(values, ["a", "b"])),
+        KERNEL, replace(KERNEL, n_traces=65), replace(KERNEL, seed=1), replace(KERNEL, sigma2=0.1),
+        rv.BooleanKernel(n_traces=64), rv.StlKernel(rv.BaseMeasure(points=50), 64),
+        rv.StlKernel(rv.TraceMeasure(values)), rv.StlKernel(rv.TraceMeasure(values + 1)),
+        rv.StlKernel(rv.TraceMeasure(values, ["a", "b"])),
     ]  # fmt: skip
     prints = [Signatures(kernel).fingerprint for kernel in kernels]
     assert len(set(prints)) == len(kernels)

@@ -31,8 +31,8 @@ class Shapes:
         vectors = np.array(counts, np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> rv.StlKernel:
-        return rv.StlKernel(n_signals=n_signals, sigma2=0.5, seed=seed)
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> rv.StlKernel:
+        return rv.StlKernel(n_traces=n_traces, sigma2=0.5, seed=seed)
 
 
 class Lists(Backend):
@@ -104,11 +104,11 @@ def test_vectors_from_outside(tmp_path: Path) -> None:
     with Index.open(path) as index, pytest.raises(RhovecError, match="vectors=, that model"):
         index.search("x_1 > 1")
     with pytest.raises(RhovecError, match="holds vectors of a model shapes-1"):
-        Index.open(path, vectors=rv.StlKernel(n_signals=4))
+        Index.open(path, vectors=rv.StlKernel(n_traces=4))
 
 
 def test_a_backend_from_outside_answers_as_the_file_does(tmp_path: Path) -> None:
-    kernel, formulae = rv.StlKernel(n_signals=64), rv.random_formulae(60, 3)
+    kernel, formulae = rv.StlKernel(n_traces=64), rv.random_formulae(60, 3)
     maker = Signatures(kernel)
     tags = [["even"] if i % 2 == 0 else [] for i in range(60)]
     ours = Index.build(formulae, tmp_path / "library", vectors=kernel, tags=tags)

@@ -28,7 +28,7 @@ from rhovec.search import index as index_module
 from .libraries import change
 from .soak import harness
 
-KERNEL = rv.StlKernel(n_signals=64)
+KERNEL = rv.StlKernel(n_traces=64)
 FORMULAE = rv.random_formulae(400, 0)
 DATA = Path(__file__).parent / "data"
 
@@ -50,7 +50,7 @@ def formulae():
     print("ready", flush=True)  # the file is almost complete
     sys.stdin.readline()
 try:
-    Index.build(formulae(), path, vectors=rv.StlKernel(n_signals=16)).close()
+    Index.build(formulae(), path, vectors=rv.StlKernel(n_traces=16)).close()
     print("built", name)
 except rv.RhovecError as error:
     print(error)
@@ -256,7 +256,7 @@ def test_a_library_of_version_1_is_upgraded(tmp_path: Path) -> None:
 
 
 def test_float16_halves_the_file_and_moves_similarities_little(tmp_path: Path) -> None:
-    kernel = rv.StlKernel(n_signals=500, exponentiated=False)  # similarities are inner products
+    kernel = rv.StlKernel(n_traces=500, exponentiated=False)  # similarities are inner products
     found = {}
     for stored in ("float32", "float16"):
         path = tmp_path / stored
@@ -298,7 +298,7 @@ def test_killed_during_add_it_keeps_what_was_confirmed(tmp_path: Path, confirmed
     ) as process:
         assert process.stdout
         lines = [process.stdout.readline() for _ in range(confirmed)]
-        process.send_signal(signal.SIGKILL)
+        process.send_trace(signal.SIGKILL)
         lines += process.stdout.read().splitlines(keepends=True)
     assert process.returncode == -signal.SIGKILL
     told = [int(i) for line in lines if line.endswith("\n") for i in line.split()]
@@ -364,7 +364,7 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         ("DELETE FROM facts", "description is damaged"),
         ("UPDATE facts SET facts = replace(facts, '64', '65')", "description is damaged"),
         ("UPDATE facts SET identity = 'ff'", "description is damaged"),
-        ("UPDATE facts SET signals = x'00'", "description is damaged"),
+        ("UPDATE facts SET traces = x'00'", "description is damaged"),
         ("UPDATE state SET last = 8", "state is damaged"),
         ("UPDATE state SET deletions = 1", "state is damaged"),
         ("UPDATE state SET digest = digest + 1", "state is damaged"),
@@ -409,11 +409,11 @@ def test_a_strangers_library_executes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     path = tmp_path / "library"
-    kernel = rv.StlKernel(rv.Trajectories(np.random.default_rng(0).normal(size=(9, 1, 5))))
+    kernel = rv.StlKernel(rv.TraceMeasure(np.random.default_rng(0).normal(size=(9, 1, 5))))
     Index.build(["x_0 > 0"], path, vectors=kernel).close()
     stream = io.BytesIO()
     np.save(stream, np.array([Bomb()], object), allow_pickle=True)
-    change(path, ("UPDATE facts SET signals = ?", (stream.getvalue(),)), sealed=True)
+    change(path, ("UPDATE facts SET traces = ?", (stream.getvalue(),)), sealed=True)
     with pytest.raises(RhovecError, match="description is damaged"):
         Index.open(path)
     assert capsys.readouterr().out == ""

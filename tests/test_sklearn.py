@@ -86,7 +86,7 @@ def test_a_pipeline_predicts_average_robustness(folder: Path) -> None:
 
 
 def test_signatures_of_a_kernel_need_no_class_of_their_own() -> None:
-    kernel = rv.StlKernel(n_signals=100)
+    kernel = rv.StlKernel(n_traces=100)
     pipeline = make_pipeline(FunctionTransformer(kernel.signatures), Ridge())
     assert pipeline.fit(FORMULAE, average_robustness(FORMULAE)).predict(FORMULAE).shape == (40,)
 

@@ -222,7 +222,7 @@ VALUES = [
     ),
     *((FIELD.format("recipe", "json(?)"), value) for value in ("[]", "{}", '{"kernel": []}')),
     *(("UPDATE facts SET facts = ?", value) for value in (PICKLE, NESTED, "[]", "{}", "", 7)),
-    *(("UPDATE facts SET signals = ?", value) for value in (*PICKLES, "x", 7)),
+    *(("UPDATE facts SET traces = ?", value) for value in (*PICKLES, "x", 7)),
     ("DELETE FROM facts WHERE id > ?", 0),
     ("DELETE FROM state WHERE id > ?", 0),
     ("UPDATE state SET last = ?", 2**40),
@@ -242,7 +242,7 @@ VALUES = [
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("good") / "library"
-    rv.Index.build(TEXTS, path, vectors=rv.StlKernel(n_signals=24)).close()
+    rv.Index.build(TEXTS, path, vectors=rv.StlKernel(n_traces=24)).close()
     return path.read_bytes()
 
 

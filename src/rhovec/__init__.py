@@ -1,16 +1,30 @@
-"""rhovec: Signal Temporal Logic formulae as values, as numbers on signals, and as a kernel."""
+"""rhovec: Signal Temporal Logic formulae as values, as numbers on traces, and as a kernel."""
+
+from typing import Any
 
 from . import errors
 from .compare import Comparison, compare
 from .errors import ParseError, RhovecError
+from .former import warn
 from .formula import Formula, Schema, parse, random_formulae, simplify
 from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA, StlKernel
 from .models.model import Model, RhovecWarning, load
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
-from .signals import BaseMeasure, Trajectories, read_traces
+from .traces import BaseMeasure, TraceMeasure, read_traces
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
+_FORMER = {"Trajectories": TraceMeasure}  # names of the first release, and what they are now
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FORMER:
+        now = _FORMER[name]
+        warn(f"rv.{name}", f"rv.{now.__name__}")
+        return now
+    raise AttributeError(f"module 'rhovec' has no attribute {name!r}")
+
+
 __all__ = [
     "AnchorEmbedding",
     "BaseMeasure",
@@ -27,7 +41,7 @@ __all__ = [
     "RhovecWarning",
     "Schema",
     "StlKernel",
-    "Trajectories",
+    "TraceMeasure",
     "compare",
     "errors",
     "load",

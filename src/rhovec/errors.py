@@ -38,8 +38,8 @@ class SchemaError(RhovecError):
     """A schema that is inconsistent, or that does not cover a formula."""
 
 
-class SignalError(RhovecError):
-    """Signals of the wrong shape or type, not finite, or without a variable that is needed."""
+class TraceError(RhovecError):
+    """Traces of the wrong shape or type, not finite, or without a variable that is needed."""
 
 
 class HorizonError(RhovecError):
@@ -48,3 +48,6 @@ class HorizonError(RhovecError):
 
 class MissingDependencyError(RhovecError):
     """An optional library is needed; the message holds the install command."""
+
+
+SignalError = TraceError  # its name in the first release

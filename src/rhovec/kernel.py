@@ -1,12 +1,12 @@
-"""The semantic kernel: how alike two formulae are, judged by their robustness on random signals.
+"""The semantic kernel: how alike two formulae are, judged by their robustness on random traces.
 
     k'(a, b) = <rho_a, rho_b> / (|rho_a| |rho_b|)        k(a, b) = exp(-(1 - k'(a, b)) / sigma2)
 
-where rho_a is the vector of a's robustness on N signals of a measure. Robustness is computed in the
-signals' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
-exact to about 1e-6 for its signals. A few signals (to 256 MB) are held between calls, more are drawn
+where rho_a is the vector of a's robustness on N traces of a measure. Robustness is computed in the
+traces' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
+exact to about 1e-6 for its traces. A few traces (to 256 MB) are held between calls, more are drawn
 block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
-signal (`features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
+trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
 kernel on syntax has, too.
 """
 
@@ -19,7 +19,8 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from .errors import FormulaError, MissingDependencyError, RhovecError, SignalError
+from .errors import FormulaError, MissingDependencyError, RhovecError, TraceError
+from .former import former_arguments
 from .formula import operators as ops
 from .formula.core import Formula
 from .formula.programs import Programs
@@ -27,14 +28,14 @@ from .formula.reader import Formulae, as_formulae, as_programs
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
 from .robustness.inputs import is_torch
-from .signals import BaseMeasure, Measure
+from .traces import BaseMeasure, Measure
 
 Progress = Callable[[float], object]  # called with the share that is done
 
-HELD_BYTES = 256 << 20  # signals up to this size are kept between calls, more are drawn anew
+HELD_BYTES = 256 << 20  # traces up to this size are kept between calls, more are drawn anew
 ROWS = 4096  # formulae evaluated at once where their number is free
 FEATURES = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in a block of features
-PRODUCTS = 1 << 22  # products of single signals held at once for a standard error
+PRODUCTS = 1 << 22  # products of single traces held at once for a standard error
 MAX_FEATURE = 1e75  # fourth powers of features can still be added up
 DISTINCT = 1e-8  # squared distance from the other anchors, as a share of the largest norm
 
@@ -58,19 +59,20 @@ def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:
     return 1 + sigma2 * _log(kernel)
 
 
-# -- kernels on signals ----------------------------------------------------------------------------
+# -- kernels on traces ----------------------------------------------------------------------------
 
 
+@former_arguments(n_signals="n_traces")
 @dataclass(frozen=True)
 class SampledKernel(ABC):
-    """Base of the kernels on signals: inner products of features over a measure's signals.
+    """Base of the kernels on traces: inner products of features over a measure's traces.
 
-    A kernel of your own is a subclass that says what it takes of a signal, `features`, and, where
+    A kernel of your own is a subclass that says what it takes of a trace, `features`, and, where
     that is more than one number, how many, `width`.
     """
 
     measure: Measure = field(default_factory=BaseMeasure)
-    n_signals: int | None = None
+    n_traces: int | None = None
     sigma2: float = 0.2
     seed: int = 0
     normalised: bool = True
@@ -81,19 +83,19 @@ class SampledKernel(ABC):
     def __post_init__(self) -> None:
         if not self.sigma2 > 0:
             raise RhovecError(f"sigma2 must be positive, not {self.sigma2}")
-        self.measure.count(self.n_signals)
+        self.measure.count(self.n_traces)
         if self.device != "cpu":
             _require_cuda(self.device)
 
     @abstractmethod
-    def features(self, formulae: Programs, signals: Any) -> Any:
-        """Features of each formula on each of the signals (n, V, P): (B, n), or (B, n, T).
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        """Features of each formula on each of the traces (n, V, P): (B, n), or (B, n, T).
 
-        signals are a NumPy array, or a tensor on the kernel's device; the features are of the same kind.
+        traces are a NumPy array, or a tensor on the kernel's device; the features are of the same kind.
         """
 
     def width(self) -> int:
-        """T, the number of features per signal."""
+        """T, the number of features per trace."""
         return 1
 
     def gram(
@@ -117,18 +119,18 @@ class SampledKernel(ABC):
     def standard_error(self, first: Formulae, second: Formulae) -> Any:
         """The Monte Carlo standard error of `similarity`, in the same shape.
 
-        By the delta method, from how much the signals differ: k plus and minus 1.96 of it holds the
-        value for infinitely many signals 95 times in 100. For equivalent formulae it is about 0.
+        By the delta method, from how much the traces differ: k plus and minus 1.96 of it holds the
+        value for infinitely many traces 95 times in 100. For equivalent formulae it is about 0.
         """
         return _drop_axes(self.gram_errors(first, second), first, second)
 
     def signatures(self, formulae: Formulae) -> np.ndarray:
         """Unit vectors whose inner products are k': (B, N) float32, of a single formula (N,).
 
-        A kernel with T features per signal has N * T columns.
+        A kernel with T features per trace has N * T columns.
         """
         checked = self.check(formulae)
-        columns = self.measure.count(self.n_signals) * self.width()
+        columns = self.measure.count(self.n_traces) * self.width()
         out = np.empty((len(checked), columns), np.float32)
         for start in range(0, len(checked), ROWS):
             place = out[start : start + ROWS]
@@ -144,14 +146,14 @@ class SampledKernel(ABC):
             np.divide(place, norms[:, None], out=place, casting="same_kind")  # in float64
         return out[0] if isinstance(formulae, Formula | str) else out
 
-    def signals(self) -> Iterator[Any]:
-        """The kernel's signals on its device, in blocks (n, V, P); a single block if held."""
-        n = self.measure.count(self.n_signals)
+    def traces(self) -> Iterator[Any]:
+        """The kernel's traces on its device, in blocks (n, V, P); a single block if held."""
+        n = self.measure.count(self.n_traces)
         if 4 * n * len(self.measure.variables) * self.measure.points > HELD_BYTES:
-            yield from map(self._to_device, self.measure.blocks(self.n_signals, self.seed))
+            yield from map(self._to_device, self.measure.blocks(self.n_traces, self.seed))
             return
         if not self._held:
-            blocks = list(self.measure.blocks(self.n_signals, self.seed))
+            blocks = list(self.measure.blocks(self.n_traces, self.seed))
             self._held.append(self._to_device(np.concatenate(blocks)))
         yield self._held[0]
 
@@ -170,9 +172,9 @@ class SampledKernel(ABC):
             unknown = [name for name, _ in channel if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
-                raise SignalError(
+                raise TraceError(
                     f"{_name(phi)} uses {', '.join(unknown[:8])}, but the measure has "
-                    f"{', '.join(self.measure.variables[:8])}; give trajectories that have it, or "
+                    f"{', '.join(self.measure.variables[:8])}; give traces that have it, or "
                     "lower the formula with a Schema"
                 )
         constants = np.isin(programs.code[:, 0], (ops.TRUE, ops.FALSE))
@@ -185,13 +187,13 @@ class SampledKernel(ABC):
         return programs
 
     def _stream(self, formulae: Programs, progress: Progress | None = None) -> Iterator[Any]:
-        """Features (B, n, T) of one part of the signals after another, in their precision."""
+        """Features (B, n, T) of one part of the traces after another, in their precision."""
         room = FEATURES[self.device.partition(":")[0]]
         step = max(1, room // (len(formulae) * self.width()))
-        total, done = self.measure.count(self.n_signals), 0
-        for signals in self.signals():
-            for start in range(0, len(signals), step):
-                part = signals[start : start + step]
+        total, done = self.measure.count(self.n_traces), 0
+        for traces in self.traces():
+            for start in range(0, len(traces), step):
+                part = traces[start : start + step]
                 f = self.features(formulae, part).reshape(len(formulae), len(part), -1)
                 if not float(abs(f).max()) < MAX_FEATURE:
                     moderate = abs(_float64(_numpy(f))) < MAX_FEATURE
@@ -216,7 +218,7 @@ class SampledKernel(ABC):
             squares = squares + (flat * flat).sum(1)
         if self.normalised:
             _require_direction(both, _numpy(squares))
-        n = self.measure.count(self.n_signals)
+        n = self.measure.count(self.n_traces)
         a, b = squares[: len(rows), None] / n, squares[None, -cross.shape[1] :] / n
         out = _numpy(self._value(cross / n, a, b))
         if columns is None:
@@ -228,7 +230,7 @@ class SampledKernel(ABC):
     def _errors(
         self, rows: Programs, columns: Programs | None, progress: Progress | None
     ) -> np.ndarray:
-        """k is a function of the means of w = <a, b>, p = <a, a>, q = <b, b>, each of one signal.
+        """k is a function of the means of w = <a, b>, p = <a, a>, q = <b, b>, each of one trace.
 
         Its variance is that of the sum of the three times their slopes, so the second moments of
         the three are added up beside the means.
@@ -250,7 +252,7 @@ class SampledKernel(ABC):
                 flat_a @ weighted_b.T, (p * p).sum(1)[:, None], pq, (q * q).sum(1)[None],
             )  # fmt: skip
             sums = [s + x for s, x in zip(sums, block, strict=True)]
-        n = self.measure.count(self.n_signals)
+        n = self.measure.count(self.n_traces)
         w, p, q, ww, wp, wq, pp, pq, qq = (s / n for s in sums)
         if self.normalised:
             _require_direction(rows, _numpy(p)[:, 0])
@@ -285,16 +287,16 @@ class SampledKernel(ABC):
 class StlKernel(SampledKernel):
     """The kernel of robustness at time 0.
 
-    measure: mu0, or `Trajectories` of the user's own.
-    n_signals: by default 1000 of mu0, all of the user's own.
+    measure: mu0, or `TraceMeasure` of the user's own.
+    n_traces: by default 1000 of mu0, all of the user's own.
     normalised: the cosine k' instead of the mean product.
     exponentiated: exp(-d^2 / (2 sigma2)) of the distance d that goes with the inner product; for
         unit vectors that is k above.
     device: where robustness is computed, "cpu" or "cuda"; answers are NumPy arrays in any case.
     """
 
-    def features(self, formulae: Programs, signals: Any) -> Any:
-        return robustness(formulae, signals, variables=self.measure.variables)
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        return robustness(formulae, traces, variables=self.measure.variables)
 
 
 class BooleanKernel(SampledKernel):
@@ -303,18 +305,18 @@ class BooleanKernel(SampledKernel):
     The arguments are those of StlKernel.
     """
 
-    def features(self, formulae: Programs, signals: Any) -> Any:
-        return 2 * _float64(satisfaction(formulae, signals, variables=self.measure.variables)) - 1
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        return 2 * _float64(satisfaction(formulae, traces, variables=self.measure.variables)) - 1
 
 
 class IntegratedKernel(SampledKernel):
-    """The kernel of the whole robustness trace: inner products over signals and mean over time.
+    """The kernel of the whole robustness trace: inner products over traces and mean over time.
 
     The arguments are those of StlKernel.
     """
 
-    def features(self, formulae: Programs, signals: Any) -> Any:
-        trace = robustness(formulae, signals, variables=self.measure.variables, trace=True)
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        trace = robustness(formulae, traces, variables=self.measure.variables, trace=True)
         return trace / self.measure.points**0.5
 
     def width(self) -> int:
@@ -342,7 +344,7 @@ def _by_rows(
 
 
 def _squared_products(a: Any, b: Any) -> Any:
-    """Sum over signals of <a, b>^2, (A, B), for features (A, n, T) and (B, n, T)."""
+    """Sum over traces of <a, b>^2, (A, B), for features (A, n, T) and (B, n, T)."""
     total: Any = 0.0
     step = max(1, PRODUCTS // (len(a) * len(b)))
     for start in range(0, a.shape[1], step):
@@ -357,7 +359,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
         b = int((squares == 0).argmax())
         (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
-            f"the robustness of {_name(phi)} is 0 on every signal, so it has no angle with others; "
+            f"the robustness of {_name(phi)} is 0 on every trace, so it has no angle with others; "
             "leave it out, or take normalised=False"
         )
     return squares

@@ -23,7 +23,7 @@ APPLICATIONS = 3000  # per rule of the table, shared by its forms; `make soak` d
 def wide_formulae(n: int, seed: int) -> list[Formula]:
     """Random formulae with bounds to 80; every other one has the same window everywhere.
 
-    Thresholds have one decimal, so that signals meet them and > differs from >=.
+    Thresholds have one decimal, so that traces meet them and > differs from >=.
     """
     rng = np.random.default_rng(seed)
     out = []
@@ -86,9 +86,9 @@ def check_form(form: int, applications: int, seed: int = 0) -> None:
     assert all(a != b for a, b in zip(before, after, strict=True))
     assert_same_meaning(before, after, seed=form)
     # The engine could be wrong twice alike: the slow oracle sees some of them, too.
-    signals = {f"x_{i}": rng.normal(size=(2, 9)) for i in range(3)}
+    traces = {f"x_{i}": rng.normal(size=(2, 9)) for i in range(3)}
     for a, b in zip(before[:5], after[:5], strict=True):
-        assert np.array_equal(robustness_trace(a, signals), robustness_trace(b, signals))
+        assert np.array_equal(robustness_trace(a, traces), robustness_trace(b, traces))
 
 
 def test_passes_leave_the_meaning_unchanged_and_reach_the_minimum_depth() -> None:

@@ -19,7 +19,7 @@ from rhovec.tokens.text import encode
 
 from .students import constant, perfect
 
-KERNEL = rv.StlKernel(n_signals=400, seed=4)
+KERNEL = rv.StlKernel(n_traces=400, seed=4)
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +134,10 @@ def test_swapped_operands() -> None:
     formulae = rv.random_formulae(300, seed=0)
     pairs, places = agreement.swapped_operands(formulae, seed=0)
     first, second = (list(side) for side in zip(*pairs, strict=True))
-    signals = rv.BaseMeasure().sample(20, seed=0)
+    traces = rv.BaseMeasure().sample(20, seed=0)
     assert [formulae[i] for i in places] == first
     assert all(a != b for a, b in pairs)
-    assert np.array_equal(rv.robustness(first, signals), rv.robustness(second, signals))
+    assert np.array_equal(rv.robustness(first, traces), rv.robustness(second, traces))
 
 
 def test_exchanged_operators() -> None:

@@ -16,7 +16,7 @@ from rhovec.evaluation.fidelity import fidelity
 
 @pytest.fixture(scope="module")
 def kernel() -> np.ndarray:
-    return rv.StlKernel(n_signals=500).gram(rv.random_formulae(40, seed=2))
+    return rv.StlKernel(n_traces=500).gram(rv.random_formulae(40, seed=2))
 
 
 @pytest.fixture(scope="module")

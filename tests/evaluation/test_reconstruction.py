@@ -20,8 +20,8 @@ FORMULAE = rv.random_formulae(40, seed=2)
 def rows_of(
     answers: list[Formula | None], formulae: list[Formula] = FORMULAE
 ) -> dict[str, dict[str, Any]]:
-    rows = reconstruction(formulae, answers, MEASURE, n_signals=1000, seed=5)
-    assert all(row["claim"] == "reconstruction" and row["n_signals"] == 1000 for row in rows)
+    rows = reconstruction(formulae, answers, MEASURE, n_traces=1000, seed=5)
+    assert all(row["claim"] == "reconstruction" and row["n_traces"] == 1000 for row in rows)
     return {row["measure"]: row for row in rows}
 
 
@@ -32,7 +32,7 @@ def test_the_formulae_themselves() -> None:
             assert rows[name][key] == pytest.approx(1)
     assert rows["L2 / sqrt(N)"]["upper_quartile"] == 0
     assert rows["valid"] == {"value": 1, "n": 40} | {
-        key: rows["cosine"][key] for key in ("claim", "n_signals", "signals_seed")
+        key: rows["cosine"][key] for key in ("claim", "n_traces", "traces_seed")
     } | {"measure": "valid"}
     assert rows["nodes of the formula"]["value"] == np.median([phi.size for phi in FORMULAE])
     assert rows["nodes of the answer"]["value"] <= rows["nodes of the formula"]["value"]
@@ -41,8 +41,8 @@ def test_the_formulae_themselves() -> None:
 def test_values_are_those_of_the_definitions() -> None:
     phi, psi = rv.parse("always[0,9] x_0 >= 0.2"), rv.parse("eventually x_1 <= 0.5")
     rows = rows_of([psi], [phi])
-    signals = np.concatenate(list(MEASURE.blocks(1000, 5)))
-    a, b = rv.robustness([phi, psi], signals).astype(np.float64)
+    traces = np.concatenate(list(MEASURE.blocks(1000, 5)))
+    a, b = rv.robustness([phi, psi], traces).astype(np.float64)
     cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
     assert rows["cosine"]["value"] == pytest.approx(cosine)
     assert rows["centred correlation"]["value"] == pytest.approx(np.corrcoef(a, b)[0, 1])
@@ -50,9 +50,9 @@ def test_values_are_those_of_the_definitions() -> None:
 
 
 def test_the_baseline_is_what_a_constant_sign_reaches() -> None:
-    signals = np.concatenate(list(MEASURE.blocks(1000, 5)))
+    traces = np.concatenate(list(MEASURE.blocks(1000, 5)))
     both = [
-        module._measures(FORMULAE, [rv.parse(text)] * 40, signals, MEASURE.variables)["cosine"]
+        module._measures(FORMULAE, [rv.parse(text)] * 40, traces, MEASURE.variables)["cosine"]
         for text in ("x_0 >= -100000", "x_0 <= -100000")
     ]
     found = rows_of(list(FORMULAE))["cosine of a constant sign"]
@@ -90,4 +90,4 @@ def test_what_cannot_be_judged() -> None:
     with pytest.raises(RhovecError, match="0 for 0"):
         reconstruction([], [], MEASURE)
     with pytest.raises(RhovecError, match="1000 traces"):
-        reconstruction(FORMULAE, FORMULAE, MEASURE, n_signals=100)
+        reconstruction(FORMULAE, FORMULAE, MEASURE, n_traces=100)

@@ -33,10 +33,10 @@ from rhovec.formula.strategies import formulae
 
 
 def assert_equivalent(pairs: list[tuple[Formula, Formula]], channels: int = 3) -> None:
-    signals = rv.BaseMeasure(n_variables=channels).sample(50, seed=9)
+    traces = rv.BaseMeasure(n_variables=channels).sample(50, seed=9)
     first, second = (list(side) for side in zip(*pairs, strict=True))
     assert all(a != b for a, b in pairs)
-    assert np.array_equal(rv.robustness(first, signals), rv.robustness(second, signals))
+    assert np.array_equal(rv.robustness(first, traces), rv.robustness(second, traces))
 
 
 def shipped() -> list[Formula]:

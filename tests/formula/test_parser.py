@@ -230,15 +230,15 @@ def test_atoms_have_one_form(text: str, canonical: str) -> None:
     assert parse(canonical) == parse(text)
 
 
-SAMPLES = np.random.default_rng(0).normal(0, 3, (3, 40, 1))  # variable, signal, point
-SIGNALS = dict(zip("abc", SAMPLES, strict=True))
-Evaluated = tuple[str, np.ndarray]  # the text of an expression, its value on SIGNALS (40, 1)
+SAMPLES = np.random.default_rng(0).normal(0, 3, (3, 40, 1))  # variable, trace, point
+TRACES = dict(zip("abc", SAMPLES, strict=True))
+Evaluated = tuple[str, np.ndarray]  # the text of an expression, its value on TRACES (40, 1)
 
 
 def expressions() -> st.SearchStrategy[Evaluated]:
     """Any expression of the language, with its value computed directly."""
     constant = st.integers(-80, 80).map(lambda k: k / 8)
-    leaves = st.sampled_from(sorted(SIGNALS)).map(lambda n: (n, SIGNALS[n])) | constant.map(
+    leaves = st.sampled_from(sorted(TRACES)).map(lambda n: (n, TRACES[n])) | constant.map(
         lambda c: (f"({c!r})", np.full((40, 1), c))
     )
 
@@ -279,7 +279,7 @@ def test_expressions_mean_what_numpy_computes(
     phi = parse_or_skip(f"{left[0]} {comparison} {right[0]}")
     difference = left[1] - right[1] if comparison[0] == ">" else right[1] - left[1]
     size = 1 + abs(left[1]) + abs(right[1])
-    assert (abs(robustness_trace(phi, SIGNALS) - difference) <= 1e-9 * size).all()
+    assert (abs(robustness_trace(phi, TRACES) - difference) <= 1e-9 * size).all()
 
 
 @given(expressions(), expressions(), st.integers(0, 40).map(lambda k: k / 8))
@@ -289,11 +289,11 @@ def test_equality_is_within_the_tolerance(
     phi = parse_or_skip(f"{left[0]} == {right[0]}", tolerance=tolerance)
     distance = abs(left[1] - right[1])
     size = 1 + abs(left[1]) + abs(right[1])
-    rho = robustness_trace(phi, SIGNALS)
+    rho = robustness_trace(phi, TRACES)
     assert (abs(rho - (tolerance - distance)) <= 1e-9 * size).all()
     other = parse(f"{left[0]} != {right[0]}", tolerance=tolerance)
-    assert (robustness_trace(other, SIGNALS) == -rho).all()
-    assert (satisfaction_trace(other, SIGNALS) == ~satisfaction_trace(phi, SIGNALS)).all()
+    assert (robustness_trace(other, TRACES) == -rho).all()
+    assert (satisfaction_trace(other, TRACES) == ~satisfaction_trace(phi, TRACES)).all()
 
 
 def test_tolerances() -> None:

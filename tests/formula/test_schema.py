@@ -68,7 +68,7 @@ def test_written_thresholds_come_back_as_written(schema: Schema, values: list[fl
 @any_speed
 @given(formulae, st.integers(0, 2**32 - 1))
 def test_standardising_keeps_satisfaction(lowered: Formula, seed: int) -> None:
-    """The named formula on raw signals is the lowered one on standardised signals."""
+    """The named formula on raw traces is the lowered one on standardised traces."""
     channels = (SPEED, GEAR, SchemaChannel("2 * z", mean=-4.0, std=0.5))
     named = Schema(channels, dt=0.1).lift(lowered)
     x = np.random.default_rng(seed).normal(size=(3, 20, 40))
@@ -238,7 +238,7 @@ def test_expressions_are_kept_canonical() -> None:
 def test_shared_variables_warn_once() -> None:
     schema = Schema(tuple(SchemaChannel(e) for e in ("y2 - y1", "z", "y3 - y2", "y1")))
     assert schema.shared_variables() == [("y2 - y1", "y3 - y2"), ("y2 - y1", "y1")]
-    with pytest.warns(SharedVariableWarning, match=r"your own trajectories") as caught:
+    with pytest.warns(SharedVariableWarning, match=r"your own traces") as caught:
         schema.lower("z > 0")
     assert len(caught) == 1 and caught[0].filename == __file__
     with warnings.catch_warnings():
@@ -330,8 +330,8 @@ def test_fit_standardises_the_traces() -> None:
         ([x[:7].swapaxes(0, 1).reshape(3, -1), *x[7:]], names),
         ({name: x[:, i] for i, name in enumerate(names)}, None),
     ]
-    for signals, variables in same:
-        other = Schema.fit(library, signals, variables, dt=0.5, discrete=["gear"])
+    for traces, variables in same:
+        other = Schema.fit(library, traces, variables, dt=0.5, discrete=["gear"])
         assert [c.mean for c in other.channels] == pytest.approx([c.mean for c in schema.channels])
         assert [c.std for c in other.channels] == pytest.approx([c.std for c in schema.channels])
     assert Schema.fit("x_2 > 0", x).channels[0].mean == pytest.approx(x[:, 2].mean())
@@ -355,23 +355,23 @@ def test_fit_refuses_what_has_no_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("signals", "variables", "message"),
+    ("traces", "variables", "message"),
     [
-        (np.zeros((2, 3)), None, "signals must be"),
-        (np.zeros((2, 2, 3)), ["x_0"], "signals must be"),
-        ([np.zeros((2, 3)), np.zeros((3, 3))], None, "signals must be"),
-        ([], None, "signals must be"),
-        (3, None, "signals must be"),
-        ([["a"]], None, "signals must be"),
+        (np.zeros((2, 3)), None, "traces must be"),
+        (np.zeros((2, 2, 3)), ["x_0"], "traces must be"),
+        ([np.zeros((2, 3)), np.zeros((3, 3))], None, "traces must be"),
+        ([], None, "traces must be"),
+        (3, None, "traces must be"),
+        ([["a"]], None, "traces must be"),
         (np.zeros((2, 2, 0)), None, "'x_0' has no samples"),
         ({"x_0": [1, np.nan]}, None, "'x_0'.*not finite"),
         ({"x_0": [1, 2], "y": [1]}, None, "different numbers of samples"),
         ({"y": [1, 2]}, None, "no variable 'x_0'; they have: y"),
     ],
 )
-def test_fit_names_bad_signals(signals: object, variables: list[str] | None, message: str) -> None:
+def test_fit_names_bad_traces(traces: object, variables: list[str] | None, message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        Schema.fit("x_0 > 0", signals, variables)
+        Schema.fit("x_0 > 0", traces, variables)
 
 
 def test_fit_needs_channels() -> None:

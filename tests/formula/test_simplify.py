@@ -49,7 +49,7 @@ def crowded(draw: st.DrawFn) -> Formula:
 any_formula = formulae(NAMES, max_bound=12, max_leaves=8) | crowded()
 
 
-def signals(points: int, seed: int = 0) -> np.ndarray:
+def traces(points: int, seed: int = 0) -> np.ndarray:
     """(4, 3, points), half of them with ties."""
     x = np.random.default_rng(seed).normal(size=(4, 3, points))
     x[:2] = np.round(2 * x[:2]) / 2
@@ -57,7 +57,7 @@ def signals(points: int, seed: int = 0) -> np.ndarray:
 
 
 def same_robustness(phi: Formula, psi: Formula, points: int) -> bool:
-    a, b = rv.robustness([phi, psi], signals(points), trace=True)
+    a, b = rv.robustness([phi, psi], traces(points), trace=True)
     return np.array_equal(a, b)
 
 
@@ -71,7 +71,7 @@ def test_robustness_stays_the_same(phi: Formula, points: int) -> None:
 
 @given(any_formula)
 def test_satisfaction_stays_the_same(phi: Formula) -> None:
-    x = dict(zip(NAMES, signals(5).transpose(1, 0, 2), strict=True))
+    x = dict(zip(NAMES, traces(5).transpose(1, 0, 2), strict=True))
     assert np.array_equal(satisfaction_trace(phi, x), satisfaction_trace(simplify(phi), x))
 
 
@@ -90,7 +90,7 @@ def test_the_negation_is_simplified_alike(phi: Formula) -> None:
 def test_random_formulae_stay_the_same() -> None:
     drawn = rv.random_formulae(400, seed=5)
     simple = [simplify(phi) for phi in drawn]
-    x = signals(20, seed=1)
+    x = traces(20, seed=1)
     assert np.array_equal(rv.robustness(drawn, x, trace=True), rv.robustness(simple, x, trace=True))
     assert sum(s.size for s in simple) < sum(phi.size for phi in drawn)
 

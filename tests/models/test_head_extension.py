@@ -68,12 +68,12 @@ def test_it_is_trained_stored_loaded_and_asked(tmp_path: Path) -> None:
     from rhovec.training.publish import publish_encoder
 
     config = Config(
-        steps=2, batch=64, signals=32, warmup=1, width=32, layers=1, heads=2, dimension=21,
+        steps=2, batch=64, traces=32, warmup=1, width=32, layers=1, heads=2, dimension=21,
         head="bilinear", sigma2=0.5, bank=64, workers=1, every=1, validate=2,
     )  # fmt: skip
     encoder = train(config, tmp_path)
     assert encoder.head.get_parameter("scale").item() == pytest.approx(64**0.1)
-    publish_encoder(tmp_path, config, encoder, signals=32, families=2)
+    publish_encoder(tmp_path, config, encoder, traces=32, families=2)
     model, torch_model = rv.load(tmp_path / "model"), rv.load(tmp_path / "model", device="cpu")
     assert model.encoder.head == "bilinear"
     kinds: list[tuple[Any, int]] = [("kernel", 21), ("cosine", 20)]

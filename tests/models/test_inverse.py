@@ -1,6 +1,6 @@
 """Verified decoding: it finds back what it can, never makes worse what it got, and always answers.
 
-Robustness vectors on signals stand in for a trained encoder: they move with a formula's numbers as its
+Robustness vectors on traces stand in for a trained encoder: they move with a formula's numbers as its
 vectors do, and two formulae of one meaning have one vector.
 """
 
@@ -26,7 +26,7 @@ from rhovec.models.model import Model, load
 from .tiny import save_tiny
 from .tiny_decoder import save_tiny_decoder
 
-KERNEL = rv.StlKernel(rv.BaseMeasure(n_variables=3), n_signals=200)
+KERNEL = rv.StlKernel(rv.BaseMeasure(n_variables=3), n_traces=200)
 FORMULAE = [plain(phi) for phi in rv.random_formulae(60, seed=3) if phi.size < 12]
 
 
@@ -143,14 +143,14 @@ def test_changes_are_formulae_and_differ() -> None:
 
 
 def test_plain_formulae_mean_the_same() -> None:
-    signals = rv.BaseMeasure(n_variables=3).sample(50, seed=1)
+    traces = rv.BaseMeasure(n_variables=3).sample(50, seed=1)
     texts = [
         "next x_0 > 1", "x_0 < 1 <-> x_1 > 0", "true -> x_0 > 0", "F[3,150] x_0 < 1",
         "G[120,130] x_1 > 0", "x_0 > 0 until[50,99] not (x_1 < 2)", "F[60,inf] G[70,80] x_0 > 0",
     ]  # fmt: skip
     formulae = [*rv.random_formulae(100, seed=7), *map(rv.parse, texts)]
     short = [plain(phi) for phi in formulae]
-    assert (rv.robustness(short, signals) == rv.robustness(formulae, signals)).all()
+    assert (rv.robustness(short, traces) == rv.robustness(formulae, traces)).all()
     for phi in short:
         assert {">", "<", "->", "<->", "next"}.isdisjoint(str(phi).split())
         timed = np.array([ops.is_timed(op) for op in phi.code[:, 0]])

@@ -73,7 +73,7 @@ def test_cosine_vectors(model: Model, folder: Path, tmp_path: Path) -> None:
 
 def test_cosine_vectors_of_the_shipped_model_are_closer_to_the_kernel() -> None:
     shipped, formulae = load(), rv.random_formulae(200, seed=8)
-    exact = shipped.kernel(n_signals=8192, seed=5).gram(formulae)
+    exact = shipped.kernel(n_traces=8192, seed=5).gram(formulae)
     kernel = shipped.embed(formulae)
     cosine = shipped.embed(formulae, kind="cosine").astype(np.float64)
     errors = [
@@ -144,7 +144,7 @@ def test_text_models_run_with_torch(tmp_path: Path) -> None:
 
 
 def test_the_teacher_is_the_kernel_of_the_config(model: Model, folder: Path) -> None:
-    kernel = model.kernel(n_signals=64, seed=3)
+    kernel = model.kernel(n_traces=64, seed=3)
     assert kernel == rv.StlKernel(rv.BaseMeasure(n_variables=8), 64, 0.2, 3)
     config, tensors = store.read(folder)
     bare = Model({**config, "teacher": {}}, tensors)

@@ -10,7 +10,7 @@ import numpy as np
 
 from rhovec.models import store
 from rhovec.models.config import EncoderConfig
-from rhovec.signals import BaseMeasure
+from rhovec.traces import BaseMeasure
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 4, "dimension": 24}
 FACTS: dict[str, Any] = {

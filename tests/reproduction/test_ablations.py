@@ -14,7 +14,7 @@ from reproduction.lines import lines
 from reproduction.records import ABLATIONS, ablation_rows, read_run, read_runs
 from rhovec.evaluation.sets import held_out
 
-SMALL = {"width": 16, "layers": 1, "heads": 1, "dimension": 8, "signals": 16, "batch": 64}
+SMALL = {"width": 16, "layers": 1, "heads": 1, "dimension": 8, "traces": 16, "batch": 64}
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from rhovec.errors import RhovecError
 from ..models.tiny import save_tiny
 
 SMALL = {
-    "batch": 16, "width": 16, "layers": 1, "heads": 1, "length": 160, "workers": 1, "signals": 32,
+    "batch": 16, "width": 16, "layers": 1, "heads": 1, "length": 160, "workers": 1, "traces": 32,
     "shown": 2,
 }  # fmt: skip
 

@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_projected(monkeypatch: pytest.MonkeyPatch) -> None
         else:
             assert row["memory_mb"] == 100
     held = {row["measure"]: row["memory_mb"] for row in rows}
-    # 200 more signals of 3 variables and 1000 points, and 200 more float32 for each formula
+    # 200 more traces of 3 variables and 1000 points, and 200 more float32 for each formula
     expected = 100 + 200 * (3 * 1000 * 4 + 32 * 4) / 1e6
     assert held["embed, kernel, full, B = 32, N = 400"] == pytest.approx(expected)
 

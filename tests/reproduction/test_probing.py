@@ -92,12 +92,12 @@ def test_statistics() -> None:
     assert ratio == pytest.approx({"value": 2, "low": 2, "high": 2})
 
 
-def test_targets_are_means_over_signals_that_are_not_the_kernels(tested: FormulaSet) -> None:
+def test_targets_are_means_over_traces_that_are_not_the_kernels(tested: FormulaSet) -> None:
     kernel = rv.StlKernel(rv.BaseMeasure(), 100, seed=4)
     found = module._targets(tested.formulae, kernel, seed=5)
-    signals = rv.BaseMeasure().sample(1000, seed=5)
-    assert found[:, 0] == pytest.approx(rv.robustness(tested.formulae, signals).mean(1), abs=1e-5)
-    assert np.array_equal(found[:, 1], (rv.robustness(tested.formulae, signals) > 0).mean(1))
+    traces = rv.BaseMeasure().sample(1000, seed=5)
+    assert found[:, 0] == pytest.approx(rv.robustness(tested.formulae, traces).mean(1), abs=1e-5)
+    assert np.array_equal(found[:, 1], (rv.robustness(tested.formulae, traces) > 0).mean(1))
 
 
 def test_rows(tested: FormulaSet) -> None:
@@ -122,7 +122,7 @@ def test_rows(tested: FormulaSet) -> None:
 
 
 def test_vectors_that_say_nothing(tested: FormulaSet) -> None:
-    rows = probing(constant, rv.StlKernel(n_signals=100), tested, replace(SMALL, epochs=1))
+    rows = probing(constant, rv.StlKernel(n_traces=100), tested, replace(SMALL, epochs=1))
     by_name = {row["measure"]: row for row in rows}
     assert by_name["average robustness: r, vectors, linear"]["value"] is None
     assert by_name["average robustness: MAE, vectors / kernel rows, linear"]["low"] > 1
@@ -131,4 +131,4 @@ def test_vectors_that_say_nothing(tested: FormulaSet) -> None:
 def test_too_few_formulae(tested: FormulaSet) -> None:
     few = replace(tested, formulae=tested.formulae[:2], groups=np.arange(2))
     with pytest.raises(RhovecError, match="3 or more"):
-        probing(constant, rv.StlKernel(n_signals=10), few, SMALL)
+        probing(constant, rv.StlKernel(n_traces=10), few, SMALL)

@@ -149,7 +149,7 @@ def test_which_side_costs_less(monkeypatch, model: Model, kernel: float, want: s
 def test_rows_say_what_they_are_of(rows: list[dict[str, Any]], model: Model) -> None:
     assert {r["claim"] for r in rows} == {"fidelity", "agreement", "library"}
     for r in rows:
-        assert r["model"] == model.fingerprint and r["points"] == 100 and r["signals"] == 256
+        assert r["model"] == model.fingerprint and r["points"] == 100 and r["traces"] == 256
         assert r["recipe"] == "ours" and not r["quick"]
     assert len({records.key(r) for r in rows}) == len(rows)
     json.dumps(rows, allow_nan=False)

@@ -1,6 +1,6 @@
 """What every engine must do: agree with the oracle on random formulae, and obey the laws of STL.
 
-An engine is a function (formulae, signals, trace, end) -> (B, N) or (B, N, P). Its test class
+An engine is a function (formulae, traces, trace, end) -> (B, N) or (B, N, P). Its test class
 inherits `EngineContract` and says how it is called.
 """
 
@@ -53,7 +53,7 @@ def random_text(rng: np.random.Generator, depth: int, bound: int = 12) -> str:
     return f"{inner()} {name}{interval()} {inner()}"
 
 
-def random_signals(rng: np.random.Generator, n: int, points: int, dtype: type) -> np.ndarray:
+def random_traces(rng: np.random.Generator, n: int, points: int, dtype: type) -> np.ndarray:
     """(n, 3, points): random walks, with ties and plateaus in some."""
     x = rng.normal(size=(n, 3, points)).cumsum(-1) / 3
     x = np.where(rng.random((n, 1, 1)) < 0.3, np.round(x), x)
@@ -79,7 +79,7 @@ class EngineContract(ABC):
 
     @abstractmethod
     def evaluate(
-        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
     ) -> np.ndarray: ...
 
     # -- agreement with the oracle -----------------------------------------------------------
@@ -112,7 +112,7 @@ class EngineContract(ABC):
             each = self.formulae // len(self.lengths)
             texts = [random_text(rng, int(rng.integers(1, 6))) for _ in range(each)]
             checked += self.check(
-                [rv.parse(t) for t in texts], random_signals(rng, 3, points, self.dtype), end
+                [rv.parse(t) for t in texts], random_traces(rng, 3, points, self.dtype), end
             )
         assert checked >= (self.formulae // 10 if end == "strict" else len(self.lengths))
 
@@ -120,7 +120,7 @@ class EngineContract(ABC):
         rng = np.random.default_rng(2)
         texts = [random_text(rng, 3, bound=400) for _ in range(4)]
         texts += ["( x_0 >= 0 until[100,700] x_1 <= 0 )", "always eventually[300,2000] x_2 > 0"]
-        x = random_signals(rng, 2, 1000, self.dtype)
+        x = random_traces(rng, 2, 1000, self.dtype)
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     def test_windows_far_beyond_the_end(self) -> None:
@@ -131,7 +131,7 @@ class EngineContract(ABC):
             "next next next next next next next next x_0 > 0",
             "eventually[3,4] ( x_0 > 0 until[6,8] always[50,60] x_2 > 0 )",
         ]  # fmt: skip
-        x = random_signals(np.random.default_rng(3), 5, 7, self.dtype)
+        x = random_traces(np.random.default_rng(3), 5, 7, self.dtype)
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     def test_constants(self) -> None:
@@ -142,19 +142,19 @@ class EngineContract(ABC):
             "true <-> x_0 > 1",
             "always ( x_0 > 0 or false )",
         ]
-        x = random_signals(np.random.default_rng(4), 3, 5, self.dtype)
+        x = random_traces(np.random.default_rng(4), 3, 5, self.dtype)
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     def test_golden_traces(self) -> None:
-        x = np.array(GOLDEN["signals"], self.dtype)
+        x = np.array(GOLDEN["traces"], self.dtype)
         got = self.evaluate([rv.parse(t) for t in GOLDEN["formulae"]], x, True, "hold")
         assert np.abs(got - np.array(GOLDEN["trace"])).max() <= 1e-6 * max(1, np.abs(x).max())
 
     def test_a_batch_is_its_members(self) -> None:
-        """Nothing depends on what else is evaluated, nor on how many signals there are."""
+        """Nothing depends on what else is evaluated, nor on how many traces there are."""
         rng = np.random.default_rng(5)
         formulae = [rv.parse(random_text(rng, 4)) for _ in range(40)]
-        x = random_signals(rng, 150, 30, self.dtype)
+        x = random_traces(rng, 150, 30, self.dtype)
         whole = self.evaluate(formulae, x, False, "hold")
         for b in (0, 7, 39):
             assert np.array_equal(self.evaluate([formulae[b]], x, False, "hold")[0], whole[b])
@@ -204,6 +204,6 @@ class EngineContract(ABC):
             fill["i"] = ("", f"[{lo},inf]", f"[{lo},{lo + rng.integers(0, 9)}]")[rng.integers(3)]
             for side, template in zip(sides, law, strict=True):
                 side.append(rv.parse(template.format(**fill)))
-        x = random_signals(rng, 5, 24, self.dtype)
+        x = random_traces(rng, 5, 24, self.dtype)
         left, right = (self.evaluate(side, x, True, "hold") for side in sides)
         assert np.array_equal(left, right)

@@ -26,9 +26,9 @@ class TestContract(EngineContract):
     formulae = 240
 
     def evaluate(
-        self, formulae: list[rv.Formula], signals: np.ndarray, trace: bool, end: str
+        self, formulae: list[rv.Formula], traces: np.ndarray, trace: bool, end: str
     ) -> np.ndarray:
-        x = torch.from_numpy(signals).requires_grad_()
+        x = torch.from_numpy(traces).requires_grad_()
         return rv.robustness(formulae, x, trace=trace, end=end).detach().numpy()
 
 
@@ -61,7 +61,7 @@ def random_formulae(
     return [rv.parse(random_text(rng, int(rng.integers(1, 5)), leaves)) for _ in range(n)]
 
 
-def random_signals(n: int, points: int, seed: int = 0) -> np.ndarray:
+def random_traces(n: int, points: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(n, 3, points))
 
 
@@ -73,8 +73,8 @@ def thresholds_of(formulae: list[rv.Formula]) -> np.ndarray:
     return np.array([t for phi in formulae for _, _, _, c, t in phi.rows() if c is not None])
 
 
-def oracle(formulae: list[rv.Formula], signals: np.ndarray, end: str = "hold") -> np.ndarray:
-    named = {f"x_{i}": signals[:, i] for i in range(signals.shape[1])}
+def oracle(formulae: list[rv.Formula], traces: np.ndarray, end: str = "hold") -> np.ndarray:
+    named = {f"x_{i}": traces[:, i] for i in range(traces.shape[1])}
     return np.stack([reference.robustness_trace(phi, named, end) for phi in formulae])
 
 
@@ -83,26 +83,26 @@ def oracle(formulae: list[rv.Formula], signals: np.ndarray, end: str = "hold") -
 
 @pytest.mark.parametrize("points", [1, 2, 7, 33])
 def test_values_are_the_oracles(points: int) -> None:
-    formulae, signals = random_formulae(150, seed=points), random_signals(3, points)
-    expected = oracle(formulae, signals)
-    trace = rv.robustness(formulae, leaf(signals), trace=True)
+    formulae, traces = random_formulae(150, seed=points), random_traces(3, points)
+    expected = oracle(formulae, traces)
+    trace = rv.robustness(formulae, leaf(traces), trace=True)
     np.testing.assert_array_equal(trace.detach(), expected)
-    start = rv.robustness(formulae, leaf(signals))
+    start = rv.robustness(formulae, leaf(traces))
     np.testing.assert_array_equal(start.detach(), expected[:, :, 0])
-    single = rv.robustness(formulae, leaf(signals.astype(np.float32)), trace=True).detach()
+    single = rv.robustness(formulae, leaf(traces.astype(np.float32)), trace=True).detach()
     assert single.dtype == torch.float32
     np.testing.assert_allclose(single, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_strict_values_are_the_oracles() -> None:
-    signals = random_signals(3, 35)
+    traces = random_traces(3, 35)
     formulae = [phi for phi in random_formulae(300, seed=5) if phi.horizon < 35]
     assert len(formulae) > 150
-    expected = oracle(formulae, signals, "strict")
+    expected = oracle(formulae, traces, "strict")
     assert np.isnan(expected).any()
-    trace = rv.robustness(formulae, leaf(signals), trace=True, end="strict").detach()
+    trace = rv.robustness(formulae, leaf(traces), trace=True, end="strict").detach()
     np.testing.assert_array_equal(trace, expected)
-    start = rv.robustness(formulae, leaf(signals), end="strict").detach()
+    start = rv.robustness(formulae, leaf(traces), end="strict").detach()
     np.testing.assert_array_equal(start, expected[:, :, 0])
 
 
@@ -115,12 +115,12 @@ def test_formulae_of_one_shape_run_together(monkeypatch: pytest.MonkeyPatch) -> 
         )
         for _ in range(60)
     ]
-    signals = leaf(random_signals(4, 9))
-    together = rv.robustness(formulae, signals, trace=True)
-    alone = torch.stack([rv.robustness(phi, signals, trace=True) for phi in formulae])
+    traces = leaf(random_traces(4, 9))
+    together = rv.robustness(formulae, traces, trace=True)
+    alone = torch.stack([rv.robustness(phi, traces, trace=True) for phi in formulae])
     assert torch.equal(together, alone)
     monkeypatch.setattr(autograd, "BLOCK", 3 * 4 * 9)
-    assert torch.equal(together, rv.robustness(formulae, signals, trace=True))
+    assert torch.equal(together, rv.robustness(formulae, traces, trace=True))
 
 
 def differences(values: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray]:
@@ -137,21 +137,21 @@ def moves(size: int, step: float) -> np.ndarray:
 def gradients_and_differences(
     phi: rv.Formula, x: np.ndarray, step: float, temperature: float | None = None
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(gradient, forward, backward differences) with respect to one signal (V, P), and to the
-    thresholds. A moved signal is another signal, moved thresholds are another formula."""
+    """(gradient, forward, backward differences) with respect to one trace (V, P), and to the
+    thresholds. A moved trace is another trace, moved thresholds are another formula."""
     c = thresholds_of([phi])
-    signal, constants = leaf(x[None]), leaf(c)
-    value = rv.robustness(phi, signal, thresholds=constants, temperature=temperature)
-    by_signal, by_constants = torch.autograd.grad(value.sum(), (signal, constants))
+    trace, constants = leaf(x[None]), leaf(c)
+    value = rv.robustness(phi, trace, thresholds=constants, temperature=temperature)
+    by_trace, by_constants = torch.autograd.grad(value.sum(), (trace, constants))
 
     moved = leaf(x + moves(x.size, step).reshape(-1, *x.shape))
-    on_signals = rv.robustness(phi, moved, temperature=temperature)
+    on_traces = rv.robustness(phi, moved, temperature=temperature)
     copies = c + moves(len(c), step)
     on_constants = rv.robustness(
-        [phi] * len(copies), signal, thresholds=copies.ravel(), temperature=temperature
+        [phi] * len(copies), trace, thresholds=copies.ravel(), temperature=temperature
     )[:, 0]
     return [
-        (by_signal.numpy().ravel(), *differences(on_signals.detach().numpy(), step)),
+        (by_trace.numpy().ravel(), *differences(on_traces.detach().numpy(), step)),
         (by_constants.numpy(), *differences(on_constants.detach().numpy(), step)),
     ]
 
@@ -159,7 +159,7 @@ def gradients_and_differences(
 def test_gradients_are_finite_differences_away_from_ties() -> None:
     compared = []
     for seed, phi in enumerate(random_formulae(80, seed=2, leaves=ATOMS + LINEAR)):
-        x = random_signals(1, 8, seed)[0]
+        x = random_traces(1, 8, seed)[0]
         for gradient, forward, backward in gradients_and_differences(phi, x, step=1e-6):
             smooth = np.abs(forward - backward) < 1e-6
             np.testing.assert_allclose(gradient[smooth], forward[smooth], atol=1e-6)
@@ -172,35 +172,35 @@ def test_ties_and_constants_go_to_one_witness(values: tuple[float, ...]) -> None
     rng = np.random.default_rng(3)
     leaves = tuple(atom.format(v) for atom in ATOMS for v in values) + CONSTANTS
     for phi in random_formulae(120, seed=4, leaves=leaves):
-        signal = leaf(rng.choice(values, size=(1, 3, 9)))
+        trace = leaf(rng.choice(values, size=(1, 3, 9)))
         constants = leaf(thresholds_of([phi]))
-        value = rv.robustness(phi, signal, thresholds=constants)
+        value = rv.robustness(phi, trace, thresholds=constants)
         if math.isinf(value.item()):
             assert not value.requires_grad
             continue
-        by_signal, by_constant = torch.autograd.grad(value.sum(), (signal, constants))
-        assert by_signal.count_nonzero() == by_constant.count_nonzero() == 1
-        assert by_signal.sum() == -by_constant.sum()
-        assert by_signal.abs().sum() == 1
+        by_trace, by_constant = torch.autograd.grad(value.sum(), (trace, constants))
+        assert by_trace.count_nonzero() == by_constant.count_nonzero() == 1
+        assert by_trace.sum() == -by_constant.sum()
+        assert by_trace.abs().sum() == 1
 
 
 def test_trace_gradients_of_strict_are_finite() -> None:
-    formulae, signals = random_formulae(60, seed=6), leaf(random_signals(2, 35))
+    formulae, traces = random_formulae(60, seed=6), leaf(random_traces(2, 35))
     formulae = [phi for phi in formulae if phi.horizon < 35]
     for temperature in (None, 0.1):
-        value = rv.robustness(formulae, signals, trace=True, end="strict", temperature=temperature)
-        (gradient,) = torch.autograd.grad(value[value.isfinite()].sum(), signals)
+        value = rv.robustness(formulae, traces, trace=True, end="strict", temperature=temperature)
+        (gradient,) = torch.autograd.grad(value[value.isfinite()].sum(), traces)
         assert gradient.isfinite().all() and gradient.abs().sum() > 0
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("temperature", [None, 0.1])
 def test_cuda_equals_cpu(temperature: float | None) -> None:
-    formulae, signals = random_formulae(60, seed=10), random_signals(3, 33)
+    formulae, traces = random_formulae(60, seed=10), random_traces(3, 33)
     constants = thresholds_of(formulae)
     found = []
     for device in ("cpu", "cuda"):
-        x = torch.tensor(signals, device=device, requires_grad=True)
+        x = torch.tensor(traces, device=device, requires_grad=True)
         c = torch.tensor(constants, device=device, requires_grad=True)
         value = rv.robustness(formulae, x, thresholds=c, trace=True, temperature=temperature)
         assert value.device.type == device
@@ -213,8 +213,8 @@ def test_cuda_equals_cpu(temperature: float | None) -> None:
 def test_deep_formulae() -> None:
     atom, depth = "x_0 >= 0.5", 10_000
     phi = rv.parse(f"({atom} and not (" * depth + atom + "))" * depth)
-    signal = leaf(np.full((1, 1, 1), 2.0))
-    (gradient,) = torch.autograd.grad(rv.robustness(phi, signal), signal)
+    trace = leaf(np.full((1, 1, 1), 2.0))
+    (gradient,) = torch.autograd.grad(rv.robustness(phi, trace), trace)
     assert gradient.abs().item() == 1
 
 
@@ -236,13 +236,13 @@ def test_smooth_operators_are_their_definition(
     bounds: tuple[int, int | None], temperature: float
 ) -> None:
     points = 13
-    signals = random_signals(2, points)
-    a, b = signals[:, 0], signals[:, 1]
+    traces = random_traces(2, points)
+    a, b = traces[:, 0], traces[:, 1]
     lo, hi = bounds[0], points if bounds[1] is None else bounds[1]
     text = f"[{lo},{'inf' if bounds[1] is None else hi}]"
     always, eventually, until = rv.robustness(
         [f"G{text} x_0 >= 0", f"F{text} x_0 >= 0", f"(x_0 >= 0) U{text} (x_1 >= 0)"],
-        torch.tensor(signals), trace=True, temperature=temperature,
+        torch.tensor(traces), trace=True, temperature=temperature,
     ).numpy()  # fmt: skip
     for t in range(points):
         first, last = min(t + lo, points - 1), min(t + hi, points - 1)
@@ -262,12 +262,12 @@ def test_smooth_error_bound_holds_and_vanishes(points: int, tied: bool) -> None:
     leaves = ("x_0 >= 0", "x_1 <= 0") if tied else (*ATOMS, *LINEAR, *CONSTANTS)
     formulae = random_formulae(120, seed=7, leaves=leaves)
     formulae.append(rv.parse("F[0,5] not ((x_0 >= 0) U[2,4] (x_1 <= 0))"))
-    signals = random_signals(3, points) * (0 if tied else 1)
-    hard = oracle(formulae, signals)
+    traces = random_traces(3, points) * (0 if tied else 1)
+    hard = oracle(formulae, traces)
     finite = np.isfinite(hard).all((1, 2))
     used = 0.0
     for temperature in (2.0, 0.1, 1e-5):
-        smooth = rv.robustness(formulae, leaf(signals), trace=True, temperature=temperature)
+        smooth = rv.robustness(formulae, leaf(traces), trace=True, temperature=temperature)
         smooth = smooth.detach().numpy()
         np.testing.assert_array_equal(smooth[~finite], hard[~finite])
         error = np.abs(smooth[finite] - hard[finite]).max((1, 2))
@@ -283,19 +283,19 @@ def test_smooth_error_bound_holds_and_vanishes(points: int, tied: bool) -> None:
 
 def test_smooth_gradients_are_finite_differences_everywhere() -> None:
     for seed, phi in enumerate(random_formulae(60, seed=8, leaves=ATOMS + LINEAR)):
-        x = random_signals(1, 8, seed)[0]
+        x = random_traces(1, 8, seed)[0]
         for gradient, forward, backward in gradients_and_differences(phi, x, 1e-5, 0.3):
             np.testing.assert_allclose(gradient, (forward + backward) / 2, atol=1e-7)
 
 
 def test_smooth_stays_finite_in_single_precision() -> None:
-    signals = leaf(100 * random_signals(2, 33).astype(np.float32))
+    traces = leaf(100 * random_traces(2, 33).astype(np.float32))
     formulae = random_formulae(60, seed=9, leaves=ATOMS + LINEAR)
-    value = rv.robustness(formulae, signals, temperature=1e-4)
-    (gradient,) = torch.autograd.grad(value.sum(), signals)
+    value = rv.robustness(formulae, traces, temperature=1e-4)
+    (gradient,) = torch.autograd.grad(value.sum(), traces)
     assert value.isfinite().all() and gradient.isfinite().all()
     np.testing.assert_allclose(
-        value.detach(), rv.robustness(formulae, signals).detach(), rtol=1e-4, atol=1e-2
+        value.detach(), rv.robustness(formulae, traces).detach(), rtol=1e-4, atol=1e-2
     )
 
 
@@ -303,12 +303,12 @@ def test_smooth_stays_finite_in_single_precision() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    signals = torch.zeros(1, 2, 5)
+    traces = torch.zeros(1, 2, 5)
     phi = "G (x_0 >= 1 and x_1 <= 2)"
     with pytest.raises(FormulaError, match=r"shape \(2,\), one number an atom .* not \(3,\)"):
-        rv.robustness(phi, signals, thresholds=torch.zeros(3))
+        rv.robustness(phi, traces, thresholds=torch.zeros(3))
     with pytest.raises(FormulaError, match="finite"):
-        rv.robustness(phi, signals, thresholds=torch.tensor([0.0, math.nan]))
+        rv.robustness(phi, traces, thresholds=torch.tensor([0.0, math.nan]))
     for temperature in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(RhovecError, match="temperature must be a positive number"):
-            rv.robustness(phi, signals, temperature=temperature)
+            rv.robustness(phi, traces, temperature=temperature)

@@ -17,16 +17,16 @@ from rhovec.formula.programs import Programs
 from rhovec.robustness import reference
 from rhovec.robustness.lowering import lower
 
-from .contract import NAMES, EngineContract, random_signals, random_text
+from .contract import NAMES, EngineContract, random_text, random_traces
 
 
 class TestFloat32(EngineContract):
     formulae = 2400
 
     def evaluate(
-        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
     ) -> np.ndarray:
-        out = rv.robustness(formulae, signals, trace=trace, end=end)
+        out = rv.robustness(formulae, traces, trace=trace, end=end)
         assert out.dtype == self.dtype
         return out
 
@@ -42,11 +42,11 @@ class TestSimplified(TestFloat32):
     formulae = 600
 
     def evaluate(
-        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
     ) -> np.ndarray:
         if end == "hold":
             formulae = [rv.simplify(f) for f in formulae]
-        return rv.robustness(formulae, signals, trace=trace, end=end)
+        return rv.robustness(formulae, traces, trace=trace, end=end)
 
 
 # -- the contract can fail ---------------------------------------------------------------------
@@ -84,9 +84,9 @@ def clipped_windows(length: int, lo: int, hi: int, end: str) -> list[range]:
 def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula]) -> None:
     class Mutant(EngineContract):
         def evaluate(
-            self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+            self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
         ) -> np.ndarray:
-            return rv.robustness([change(f) for f in formulae], signals, trace=trace, end=end)
+            return rv.robustness([change(f) for f in formulae], traces, trace=trace, end=end)
 
     with pytest.raises(AssertionError):
         Mutant().test_golden_traces()
@@ -98,9 +98,9 @@ def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula]) 
 def test_contract_finds_clipped_windows(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Mutant(EngineContract):
         def evaluate(
-            self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+            self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
         ) -> np.ndarray:
-            columns = {name: signals[:, i] for i, name in enumerate(NAMES)}
+            columns = {name: traces[:, i] for i, name in enumerate(NAMES)}
             with monkeypatch.context() as patch:
                 patch.setattr(reference, "_windows", clipped_windows)
                 found = np.array([reference.robustness_trace(f, columns, end) for f in formulae])
@@ -119,7 +119,7 @@ def test_satisfaction_equals_the_oracle(end: str) -> None:
     for points in (1, 4, 20, 50):
         formulae = [rv.parse(random_text(rng, int(rng.integers(1, 6)))) for _ in range(150)]
         formulae = [f for f in formulae if end == "hold" or f.horizon < points]
-        x = np.round(random_signals(rng, 4, points, np.float64), 1)  # so that x == c happens
+        x = np.round(random_traces(rng, 4, points, np.float64), 1)  # so that x == c happens
         formulae = [half_step(f) for f in formulae]
         holds = rv.satisfaction(formulae, x, trace=True, end=end)
         rho = rv.robustness(formulae, x, trace=True, end=end)
@@ -132,7 +132,7 @@ def test_satisfaction_equals_the_oracle(end: str) -> None:
 
 
 def half_step(phi: Formula) -> Formula:
-    """Thresholds rounded to one decimal, so that they meet rounded signals exactly."""
+    """Thresholds rounded to one decimal, so that they meet rounded traces exactly."""
     return Formula.from_rows([(*row[:4], round(row[4], 1)) for row in phi.rows()])
 
 
@@ -147,7 +147,7 @@ def test_strict_and_non_strict_comparisons_differ_in_satisfaction_only() -> None
 
 
 def test_shapes_and_kinds() -> None:
-    x = random_signals(np.random.default_rng(8), 5, 9, np.float32)
+    x = random_traces(np.random.default_rng(8), 5, 9, np.float32)
     assert rv.robustness("x_0 > 0", x).shape == (5,)
     assert rv.robustness(["x_0 > 0"], x).shape == (1, 5)
     assert rv.robustness(rv.parse("x_0 > 0"), x, trace=True).shape == (5, 9)
@@ -159,7 +159,7 @@ def test_shapes_and_kinds() -> None:
 
 
 def test_named_variables_dicts_and_linear_channels() -> None:
-    x = random_signals(np.random.default_rng(9), 5, 9, np.float64)
+    x = random_traces(np.random.default_rng(9), 5, 9, np.float64)
     named = rv.robustness("always speed - 2 * rpm >= 0.5", x, variables=["speed", "rpm", "gear"])
     assert np.array_equal(named, (x[:, 0] - 2 * x[:, 1] - 0.5).min(-1))
     columns = {"rpm": x[:, 1], "speed": x[:, 0], "unused": "not even numbers"}
@@ -181,14 +181,14 @@ def test_traces_of_different_lengths(end: str) -> None:
 
 
 def test_thresholds_override_constants_in_print_order() -> None:
-    x = random_signals(np.random.default_rng(11), 4, 12, np.float64)
+    x = random_traces(np.random.default_rng(11), 4, 12, np.float64)
     other = rv.robustness(["x_0 > 9 until[1,3] x_1 < 9", "x_2 >= 9"], x, thresholds=[0.25, -0.5, 2])
     assert np.array_equal(other, rv.robustness(["x_0 > 0.25 until[1,3] x_1 < -0.5", "x_2 >= 2"], x))
 
 
 def test_torch_in_torch_out() -> None:
     torch = pytest.importorskip("torch")
-    x = random_signals(np.random.default_rng(12), 4, 12, np.float32)
+    x = random_traces(np.random.default_rng(12), 4, 12, np.float32)
     out = rv.robustness(["x_0 > 0", "x_1 > 0"], torch.from_numpy(x), trace=True)
     assert isinstance(out, torch.Tensor)
     assert np.array_equal(out.numpy(), rv.robustness(["x_0 > 0", "x_1 > 0"], x, trace=True))
@@ -202,23 +202,23 @@ INF[0, 0, 9] = -np.inf
 
 
 @pytest.mark.parametrize(
-    ("error", "message", "formulae", "signals", "options"),
+    ("error", "message", "formulae", "traces", "options"),
     [
-        (rv.errors.SignalError, "x_2 of signal 1 is nan at point 3", "x_0 > 0", NAN, {}),
-        (rv.errors.SignalError, "x_0 of signal 0 is -inf at point 9", "x_0 > 0", INF, {}),
-        (rv.errors.SignalError, "uses x_3, but the signals have x_0, x_1, x_2", "x_3 > 0", GOOD, {}),
-        (rv.errors.SignalError, "uses speed", "speed > 0", {"rpm": GOOD[0]}, {}),
-        (rv.errors.SignalError, r"variables, points\), not \(3, 10\)", "x_0 > 0", GOOD[0], {}),
-        (rv.errors.SignalError, "empty", "x_0 > 0", GOOD[:0], {}),
-        (rv.errors.SignalError, "empty", "x_0 > 0", GOOD[:, :, :0], {}),
-        (rv.errors.SignalError, "the list is empty", "x_0 > 0", [], {}),
-        (rv.errors.SignalError, "the dict is empty", "x_0 > 0", {}, {}),
-        (rv.errors.SignalError, "real numbers", "x_0 > 0", np.full((1, 1, 1), "a"), {}),
-        (rv.errors.SignalError, "real numbers", "x_0 > 0", GOOD.astype(complex), {}),
-        (rv.errors.SignalError, "names 2", "x_0 > 0", GOOD, {"variables": ["x_0", "x_1"]}),
-        (rv.errors.SignalError, "twice", "x_0 > 0", GOOD, {"variables": ["x_0", "x_0", "y"]}),
-        (rv.errors.SignalError, "has shape", "x_0 > x_1", {"x_0": GOOD[0], "x_1": GOOD[0, :1]}, {}),
-        (rv.errors.SignalError, "signal 1 of the list", "x_0 > 0", [GOOD[0], GOOD[0, :2]], {}),
+        (rv.errors.TraceError, "x_2 of trace 1 is nan at point 3", "x_0 > 0", NAN, {}),
+        (rv.errors.TraceError, "x_0 of trace 0 is -inf at point 9", "x_0 > 0", INF, {}),
+        (rv.errors.TraceError, "uses x_3, but the traces have x_0, x_1, x_2", "x_3 > 0", GOOD, {}),
+        (rv.errors.TraceError, "uses speed", "speed > 0", {"rpm": GOOD[0]}, {}),
+        (rv.errors.TraceError, r"variables, points\), not \(3, 10\)", "x_0 > 0", GOOD[0], {}),
+        (rv.errors.TraceError, "empty", "x_0 > 0", GOOD[:0], {}),
+        (rv.errors.TraceError, "empty", "x_0 > 0", GOOD[:, :, :0], {}),
+        (rv.errors.TraceError, "the list is empty", "x_0 > 0", [], {}),
+        (rv.errors.TraceError, "the dict is empty", "x_0 > 0", {}, {}),
+        (rv.errors.TraceError, "real numbers", "x_0 > 0", np.full((1, 1, 1), "a"), {}),
+        (rv.errors.TraceError, "real numbers", "x_0 > 0", GOOD.astype(complex), {}),
+        (rv.errors.TraceError, "names 2", "x_0 > 0", GOOD, {"variables": ["x_0", "x_1"]}),
+        (rv.errors.TraceError, "twice", "x_0 > 0", GOOD, {"variables": ["x_0", "x_0", "y"]}),
+        (rv.errors.TraceError, "has shape", "x_0 > x_1", {"x_0": GOOD[0], "x_1": GOOD[0, :1]}, {}),
+        (rv.errors.TraceError, "trace 1 of the list", "x_0 > 0", [GOOD[0], GOOD[0, :2]], {}),
         (rv.errors.FormulaError, "the list is empty", [], GOOD, {}),
         (rv.errors.FormulaError, "item 1 is a int", ["x_0 > 0", 3], GOOD, {}),
         (rv.errors.FormulaError, r"shape \(1,\)", "x_0 > 0", GOOD, {"thresholds": [1, 2]}),
@@ -226,12 +226,12 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.FormulaError, "float64", "x_0 > 1e200", GOOD.astype(np.float32), {}),
         (rv.errors.HorizonError, "looks 10 steps ahead", "F[0,10] x_0 > 0", GOOD, {"end": "strict"}),
         (rv.errors.RhovecError, '"hold" or "strict"', "x_0 > 0", GOOD, {"end": "clip"}),
-        (rv.errors.RhovecError, "torch signals", "x_0 > 0", GOOD, {"temperature": 0.1}),
+        (rv.errors.RhovecError, "torch traces", "x_0 > 0", GOOD, {"temperature": 0.1}),
     ],
 )  # fmt: skip
-def test_wrong_input_is_named(error, message, formulae, signals, options) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_input_is_named(error, message, formulae, traces, options) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=message):
-        rv.robustness(formulae, signals, **options)
+        rv.robustness(formulae, traces, **options)
 
 
 # -- size ------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ def test_time_zero_reads_only_the_prefix_it_needs() -> None:
 
 
 def test_memory_beyond_the_output_does_not_grow() -> None:
-    """Eight times the formulae and signals: the peak grows by little more than the output."""
+    """Eight times the formulae and traces: the peak grows by little more than the output."""
     script = """
 import resource, sys
 import numpy as np, rhovec as rv

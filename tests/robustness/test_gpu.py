@@ -21,18 +21,18 @@ from rhovec.formula.core import Formula
 from rhovec.formula.programs import Programs
 from rhovec.robustness import cpu, lowering
 
-from .contract import EngineContract, random_signals, random_text
+from .contract import EngineContract, random_text, random_traces
 
 torch = pytest.importorskip("torch")
 from rhovec.robustness import gpu  # noqa: E402
 
 HERE = Path(__file__).parent
 LAUNCH = """
-extern "C" void launch_REAL_SIGNALS(int blocks, int threads, PARAMETERS) {
+extern "C" void launch_REAL_TRACES(int blocks, int threads, PARAMETERS) {
   gridDim.x = blocks; blockDim.x = threads;
   for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
     for (int first = 0; first < threads; first += 32)
-      host::run_warp(first, [&] { evaluate<REAL, SIGNALS>(ARGUMENTS); });
+      host::run_warp(first, [&] { evaluate<REAL, TRACES>(ARGUMENTS); });
 }
 """
 
@@ -47,9 +47,9 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     arguments = ", ".join(re.findall(r"\w+(?=,|$)", parameters))
     launches = "".join(
         LAUNCH.replace("PARAMETERS", parameters.replace("Real", real))
-        .replace("ARGUMENTS", arguments).replace("REAL", real).replace("SIGNALS", str(signals))
+        .replace("ARGUMENTS", arguments).replace("REAL", real).replace("TRACES", str(traces))
         for real in ("float", "double")
-        for signals in gpu.SIGNALS_A_WARP
+        for traces in gpu.TRACES_A_WARP
     )  # fmt: skip
     source = folder / "host.cpp"
     source.write_text(f'#include "{HERE}/host_cuda.h"\n#include "{gpu._SOURCE}"\n{launches}')
@@ -65,9 +65,9 @@ def host_library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def on_host(host_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     """gpu.evaluate on CPU tensors: only the launch itself is replaced."""
 
-    def kernel(device: int, real: torch.dtype, signals: int) -> Any:
+    def kernel(device: int, real: torch.dtype, traces: int) -> Any:
         name = "float" if real == torch.float32 else "double"
-        launch = getattr(host_library, f"launch_{name}_{signals}")
+        launch = getattr(host_library, f"launch_{name}_{traces}")
 
         def call(grid: Any, block: Any, args: list[Any], shared_mem: int) -> None:
             assert shared_mem <= 1 << 22
@@ -85,11 +85,11 @@ class TestOnHost(EngineContract):
     formulae = 1000
 
     def evaluate(
-        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
     ) -> np.ndarray:
-        columns = {f"x_{i}": i for i in range(signals.shape[1])}
+        columns = {f"x_{i}": i for i in range(traces.shape[1])}
         out = gpu.evaluate(
-            Programs.pack(formulae), torch.from_numpy(signals), columns,
+            Programs.pack(formulae), torch.from_numpy(traces), columns,
             trace=trace, strict=end == "strict",
         )  # fmt: skip
         return out.numpy()
@@ -101,14 +101,14 @@ class TestOnHost(EngineContract):
         self.test_equals_the_oracle("hold")
         self.test_a_batch_is_its_members()
 
-    def test_slices_of_signals(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_slices_of_traces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gpu, "SLICE_BYTES", 1)
         self.test_a_batch_is_its_members()
 
     def test_satisfaction_equals_the_cpu(self) -> None:
         rng = np.random.default_rng(0)
         programs = Programs.pack([rv.parse(random_text(rng, 4)) for _ in range(200)])
-        x = np.round(random_signals(rng, 40, 25, self.dtype), 1)
+        x = np.round(random_traces(rng, 40, 25, self.dtype), 1)
         columns = {f"x_{i}": i for i in range(3)}
         want = cpu.evaluate(programs, x, columns, trace=True, boolean=True)
         got = gpu.evaluate(programs, torch.from_numpy(x), columns, trace=True, boolean=True)
@@ -131,8 +131,8 @@ def test_source_compiles_for_hopper() -> None:
     source = gpu._SOURCE.read_bytes()
     assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"ops.cu", 0, None, None) == 0
     for real in ("float", "double"):
-        for signals in gpu.SIGNALS_A_WARP:
-            name = f"evaluate<{real}, {signals}>".encode()
+        for traces in gpu.TRACES_A_WARP:
+            name = f"evaluate<{real}, {traces}>".encode()
             assert nvrtc.nvrtcAddNameExpression(program, name) == 0
     options = (ctypes.c_char_p * 1)(b"--gpu-architecture=sm_90")
     result = nvrtc.nvrtcCompileProgram(program, 1, options)
@@ -171,9 +171,9 @@ class TestOnCard(EngineContract):
     formulae = 2400
 
     def evaluate(
-        self, formulae: list[Formula], signals: np.ndarray, trace: bool, end: str
+        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
     ) -> np.ndarray:
-        x = torch.from_numpy(signals).cuda()
+        x = torch.from_numpy(traces).cuda()
         out = rv.robustness(formulae, x, trace=trace, end=end)
         assert out.is_cuda
         return out.cpu().numpy()
@@ -184,7 +184,7 @@ class TestOnCard(EngineContract):
         rng = np.random.default_rng(points)
         formulae = rv.random_formulae(700, seed=points)
         formulae += [rv.parse(random_text(rng, int(rng.integers(1, 6)))) for _ in range(300)]
-        x = random_signals(rng, 70, points, self.dtype)
+        x = random_traces(rng, 70, points, self.dtype)
         got = rv.robustness(formulae, torch.from_numpy(x).cuda()).cpu().numpy()
         assert np.array_equal(got, rv.robustness(formulae, x))
         few = formulae[::50]

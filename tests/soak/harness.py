@@ -45,8 +45,8 @@ class Hashed:
         vectors = np.array([each.normal(size=self.width) for each in rng], np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> rv.StlKernel:
-        return rv.StlKernel(n_signals=n_signals, seed=seed)
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> rv.StlKernel:
+        return rv.StlKernel(n_traces=n_traces, seed=seed)
 
 
 def formula(number: int) -> str:
@@ -142,7 +142,7 @@ def _killed(path: Path, share: float, longest: float, seed: int) -> list[str]:
         os.kill(child, signal.SIGKILL)
         said = stream.read()
     _, status = os.waitpid(child, 0)
-    assert begun and os.WIFSIGNALED(status), said.decode()
+    assert begun and os.WIFTRACEED(status), said.decode()
     return said.decode().splitlines()
 
 
@@ -339,8 +339,8 @@ class Random:
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
         return self.draw(len(formulae))
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> rv.StlKernel:
-        return rv.StlKernel(n_signals=n_signals, seed=seed)
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> rv.StlKernel:
+        return rv.StlKernel(n_traces=n_traces, seed=seed)
 
 
 def lines(outcome: dict[str, Any]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from rhovec.formula.strategies import formulae
 from rhovec.tokens import prefix as p
 
 FORMULAE = rv.random_formulae(300, seed=5, n_variables=8)
-SIGNALS = rv.BaseMeasure(n_variables=3, points=100).sample(20, seed=3)
+TRACES = rv.BaseMeasure(n_variables=3, points=100).sample(20, seed=3)
 
 
 def tokens_of(phi: Formula) -> list[int]:
@@ -84,7 +84,7 @@ def test_what_cannot_be_told_does_not_matter_on_a_hundred_points(phi: Formula) -
     rounded = np.round(phi.thresholds.clip(-99, 99), 4)
     phi = Formula.trusted(phi.code.copy(), rounded, phi.channels)
     back = p.from_prefix(tokens_of(phi))
-    assert (rv.robustness(back, SIGNALS) == rv.robustness(phi, SIGNALS)).all()
+    assert (rv.robustness(back, TRACES) == rv.robustness(phi, TRACES)).all()
 
 
 def test_compiled_and_plain_code_agree(monkeypatch: pytest.MonkeyPatch) -> None:

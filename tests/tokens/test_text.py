@@ -275,9 +275,9 @@ def test_the_advice_in_the_messages_helps(phi: Formula) -> None:
 @settings(max_examples=30)
 @given(formulae(max_leaves=3), formulae(max_leaves=3))
 def test_equivalence_may_be_written_as_the_message_says(a: Formula, b: Formula) -> None:
-    signals = rv.BaseMeasure(points=20).sample(20, seed=0)
+    traces = rv.BaseMeasure(points=20).sample(20, seed=0)
     iff = rv.parse(f"({a}) <-> ({b})")
-    values = rv.robustness([iff, (a & b) | (~a & ~b)], signals)
+    values = rv.robustness([iff, (a & b) | (~a & ~b)], traces)
     assert np.array_equal(values[0], values[1])
 
 

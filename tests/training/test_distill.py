@@ -32,7 +32,7 @@ from rhovec.training.teachers import unit_robustness  # noqa: E402
 from .killing import weights_after_kills  # noqa: E402
 
 TINY = Config(
-    steps=6, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
+    steps=6, batch=64, traces=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
     layers=2, heads=2, dimension=32, bank=256, workers=2, every=1, validate=2,
 )  # fmt: skip
 
@@ -89,7 +89,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Config]:
     """An encoder whose model is stored, and a run that begins with it and learns nothing."""
     folder = tmp_path_factory.mktemp("origin")
     encoder = train(replace(TINY, steps=2), folder)
-    publish_encoder(folder, TINY, encoder, signals=64, families=4)
+    publish_encoder(folder, TINY, encoder, traces=64, families=4)
     return encoder, replace(TINY, origin=str(folder / "model"), steps=1, lr=0.0, adam_lr=0.0)
 
 
@@ -265,7 +265,7 @@ def test_the_target_is_the_kernel() -> None:
     x = rv.BaseMeasure().sample(500, seed=5)
     unit = unit_robustness(Programs.pack(formulae), torch.from_numpy(x))
     got = kernel_of_cosine(unit @ unit.T, 0.2).numpy()
-    want = rv.StlKernel(rv.Trajectories(x)).gram(formulae)
+    want = rv.StlKernel(rv.TraceMeasure(x)).gram(formulae)
     assert np.abs(got - want).max() < 1e-4
 
 

@@ -35,7 +35,7 @@ from .killing import weights_after_kills  # noqa: E402
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Config:
     folder = save_tiny(tmp_path_factory.mktemp("model"))
     return Config(
-        steps=4, batch=16, model=str(folder), signals=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
+        steps=4, batch=16, model=str(folder), traces=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
         layers=2, heads=2, prefix=2, dimension=24, length=100, workers=2, every=1, validate=2, shown=4,
     )  # fmt: skip
 
@@ -213,10 +213,10 @@ def test_vectors_are_the_models(tiny: Config) -> None:
 
 
 def test_anchor_vectors_are_the_kernels(tiny: Config) -> None:
-    config = replace(tiny, vectors="anchors", signals=300)
+    config = replace(tiny, vectors="anchors", traces=300)
     source = Anchors(config)
     formulae = rv.random_formulae(20, seed=1)
-    kernel = rv.StlKernel(rv.Trajectories(source.traces.numpy()), sigma2=config.sigma2)
+    kernel = rv.StlKernel(rv.TraceMeasure(source.traces.numpy()), sigma2=config.sigma2)
     want = kernel.gram(formulae, source.anchors.unpack())
     want /= np.linalg.norm(want, axis=1, keepdims=True)
     assert want.shape == (20, config.dimension)

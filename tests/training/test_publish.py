@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     formulae = folder / "formulae.txt"
     formulae.write_text("\n".join(map(str, rv.random_formulae(12, seed=1))))
-    command = [*RUN, "--out", str(folder / "out"), "--evaluate", "--signals", "64"]
+    command = [*RUN, "--out", str(folder / "out"), "--evaluate", "--n-traces", "64"]
     result = CliRunner().invoke(app, [*command, "--families", "3", "-F", str(formulae)])
     assert result.exit_code == 0, result.output
     return folder / "out"
@@ -58,7 +58,7 @@ def test_rows_say_what_was_measured(run: Path) -> None:
 
 
 def test_an_exact_student_has_no_error_outside() -> None:
-    kernel = rv.StlKernel(rv.BaseMeasure(3, 30), n_signals=50)
+    kernel = rv.StlKernel(rv.BaseMeasure(3, 30), n_traces=50)
 
     def exact(formulae: list[Formula]) -> np.ndarray:
         values, vectors = np.linalg.eigh(kernel.gram(formulae))

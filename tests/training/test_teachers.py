@@ -29,7 +29,7 @@ from rhovec.training.teachers import (  # noqa: E402
 )
 
 TINY = Config(
-    steps=3, batch=64, signals=64, lr=5e-3, adam_lr=5e-3, warmup=2, width=32, layers=1, heads=2,
+    steps=3, batch=64, traces=64, lr=5e-3, adam_lr=5e-3, warmup=2, width=32, layers=1, heads=2,
     dimension=32, bank=128, workers=1, every=1, validate=3, channels=3, points=20,
 )  # fmt: skip
 MEASURE = rv.BaseMeasure(n_variables=3, points=20)
@@ -52,14 +52,14 @@ class SizeKernel:
 class BoundedKernel(SampledKernel):
     """Robustness, but large values count no more than 1."""
 
-    def features(self, formulae: Programs, signals: Any) -> Any:
-        return np.tanh(rv.robustness(formulae, signals, variables=self.measure.variables))
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        return np.tanh(rv.robustness(formulae, traces, variables=self.measure.variables))
 
 
 KERNELS: dict[str, Any] = {
     "boolean": rv.BooleanKernel(MEASURE, 64),
     "integrated": rv.IntegratedKernel(MEASURE, 64),
-    "trajectories": rv.StlKernel(rv.Trajectories(MEASURE.sample(100, seed=8)), 64),
+    "traces": rv.StlKernel(rv.TraceMeasure(MEASURE.sample(100, seed=8)), 64),
     "syntax": SizeKernel(),
     "bounded": BoundedKernel(MEASURE, 64),
 }
@@ -91,9 +91,9 @@ def test_a_name_is_the_kernel(name: str, tmp_path: Path) -> None:
     assert logs[0] == logs[1]
     recorded = json.loads((tmp_path / "object" / "config.json").read_text())
     assert recorded["kernel"] == name
-    publish_encoder(tmp_path, replace(TINY, kernel=name), encoder, signals=32, families=2)
+    publish_encoder(tmp_path, replace(TINY, kernel=name), encoder, traces=32, families=2)
     judge = rv.load(tmp_path / "model").kernel(50, seed=1)
-    assert judge == replace(KERNELS[name], n_signals=50, seed=1)
+    assert judge == replace(KERNELS[name], n_traces=50, seed=1)
     assert type(judge) is type(KERNELS[name])
 
 

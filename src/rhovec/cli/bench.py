@@ -60,7 +60,7 @@ def bench(
 
 
 def jobs(
-    count: int, n_signals: int, path: str | None, device: str | None, seed: int
+    count: int, n_traces: int, path: str | None, device: str | None, seed: int
 ) -> Iterator[Job]:
     import numpy as np
 
@@ -71,11 +71,11 @@ def jobs(
     from ..robustness import robustness
 
     model = load(path, device)
-    kernel = model.kernel(n_signals, seed)
+    kernel = model.kernel(n_traces, seed)
     texts = [str(phi) for phi in random_formulae(count, seed)]
     programs = parse_programs(texts)
-    drawn = np.concatenate(list(kernel.measure.blocks(n_signals, seed)))
-    on = f"{n_signals} traces"
+    drawn = np.concatenate(list(kernel.measure.blocks(n_traces, seed)))
+    on = f"{n_traces} traces"
 
     def value(trace: bool) -> object:
         return robustness(programs, drawn, variables=kernel.measure.variables, trace=trace)

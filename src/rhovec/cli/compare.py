@@ -18,7 +18,7 @@ from .shared import (
     JsonObject,
     Layout,
     Points,
-    RandomSignals,
+    RandomTraces,
     Rounding,
     SchemaFile,
     Seed,
@@ -51,7 +51,7 @@ LABEL = 70  # characters of a formula in a picture
 def compare(
     formulae: Formulae = None,
     files: FormulaFiles = None,
-    n_traces: RandomSignals = None,
+    n_traces: RandomTraces = None,
     points: Points = None,
     seed: Seed = 0,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
@@ -82,7 +82,7 @@ def compare(
     rhovec compare "always[0,9] x_0 > 0" "eventually x_0 > 0"
     """
     from ..compare import compare as compared
-    from ..signals import Trajectories
+    from ..traces import TraceMeasure
 
     require_output(plot, (".png",))
     known = read_schema(schema)
@@ -103,8 +103,8 @@ def compare(
         result = compared(pair[0], pair[1], measure, n_traces, seed, confidence, progress=progress)
 
     trace_id = None
-    if isinstance(measure, Trajectories) and read is not None and result.witness is not None:
-        equal = (measure.values == result.witness.signal).all(axis=(1, 2))
+    if isinstance(measure, TraceMeasure) and read is not None and result.witness is not None:
+        equal = (measure.values == result.witness.trace).all(axis=(1, 2))
         trace_id = read.ids[int(equal.argmax())]
     texts = [line.label for line in lines]
     if plot is not None and result.witness is not None:
@@ -143,15 +143,15 @@ def to_json(result: Comparison, texts: list[str], trace_id: str | None) -> dict[
         "differ": result.differ._asdict(),
         "similarity": result.similarity,
         "standard_error": result.standard_error,
-        "signals": result.n_signals,
+        "traces": result.n_traces,
         "points": result.points,
         "seed": result.seed,
         "confidence": result.confidence,
         "witness": None
         if witness is None
         else {
-            "trace": trace_id,
-            "signal": dict(zip(witness.variables, witness.signal.tolist(), strict=True)),
+            "id": trace_id,
+            "trace": dict(zip(witness.variables, witness.trace.tolist(), strict=True)),
             "robustness": dict(zip("ab", witness.robustness.tolist(), strict=True)),
             "satisfied": dict(zip("ab", witness.satisfied, strict=True)),
         },
@@ -163,7 +163,7 @@ def to_json(result: Comparison, texts: list[str], trace_id: str | None) -> dict[
 
 def sketch(witness: Witness, used: list[str]) -> str:
     """The trace and the robustness of both formulae for a terminal, one below the other."""
-    rows = [(name, witness.signal[witness.variables.index(name)]) for name in used[:MAX_SHOWN]]
+    rows = [(name, witness.trace[witness.variables.index(name)]) for name in used[:MAX_SHOWN]]
     rows += [(f"robustness of {name}", witness.robustness[i]) for i, name in enumerate("ab")]
     blocks = []
     for title, values in rows:
@@ -208,11 +208,11 @@ def draw(
     """The same as a picture: one panel per variable, and one with the robustness of both formulae."""
     shown = used[:MAX_SHOWN]
     unit = "no unit" if trace_id is None else "unit of the trace"
-    time = [t * (1.0 if step is None else float(step)) for t in range(witness.signal.shape[1])]
+    time = [t * (1.0 if step is None else float(step)) for t in range(witness.trace.shape[1])]
     figure = new_figure(8, 1.5 * len(shown) + 3)
     *panels, last = figure.subplots(len(shown) + 1, sharex=True, squeeze=False)[:, 0]
     for name, axes in zip(shown, panels, strict=True):
-        axes.plot(time, witness.signal[witness.variables.index(name)], color="black", linewidth=1)
+        axes.plot(time, witness.trace[witness.variables.index(name)], color="black", linewidth=1)
         axes.set_ylabel(f"{name}\n({unit})", parse_math=False)
     last.axhline(0, color="grey", linewidth=0.8)
     for name, trace, ok, text, style in zip(

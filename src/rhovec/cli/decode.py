@@ -79,7 +79,7 @@ def decode(
     check: Annotated[
         int | None,
         typer.Option(
-            metavar="SIGNALS",
+            metavar="TRACES",
             help="For formulae: rank answers by the exact kernel on this number of traces.",
             show_default=False,
         ),

@@ -48,7 +48,7 @@ def summary(shown: Tour, width: int) -> Iterator[RenderableType]:
     import numpy as np
     from rich.text import Text
 
-    from ..demo.tour import QUERY, SIGNALS
+    from ..demo.tour import QUERY, TRACES
 
     def section(title: str, *paragraphs: str) -> Text:
         return Text("\n").join([Text(title, "bold"), *map(Text, paragraphs)])
@@ -60,7 +60,7 @@ def summary(shown: Tour, width: int) -> Iterator[RenderableType]:
         f"{len(shown.requirements)} published requirements of {systems} systems, by meaning",
         "",
         "How similar are two requirements? 1: they mean the same. 0: unrelated, or opposed.",
-        f"exact   by their robustness on {SIGNALS:,} random traces, ± standard error",
+        f"exact   by their robustness on {TRACES:,} random traces, ± standard error",
         "neural  by the shipped model, which sees only the formulae",
         "Each is scaled by the normal ranges and the time step of its system, and compared "
         "with others of the same system.",

@@ -45,7 +45,7 @@ KernelPoints = Annotated[
 DrawSeed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
 
 MEASURES = ("fidelity", "agreement", "outside", "reconstruction")
-QUICK_SIGNALS = 2048  # traces of the kernel
+QUICK_TRACES = 2048  # traces of the kernel
 FAMILIES, QUICK_FAMILIES = 512, 64  # for `outside`
 DECODED, QUICK_DECODED = 200, 24  # formulae per set for `reconstruction`
 
@@ -89,9 +89,9 @@ def evaluate(
 
     rhovec evaluate -F formulae.txt --vectors vectors.npy --json
     """
-    from ..evaluation.encoder import SIGNALS, SIGNALS_SEED
+    from ..evaluation.encoder import TRACES, TRACES_SEED
     from ..models.model import load
-    from ..signals import BaseMeasure
+    from ..traces import BaseMeasure
 
     chosen = list(dict.fromkeys(measures or (["fidelity"] if vectors else MEASURES[:2])))
     for name in chosen:
@@ -101,7 +101,7 @@ def evaluate(
         raise RhovecError("--vectors goes with one -F file and with fidelity; others need a model")
     given = None if vectors is None else read_vectors(vectors)
     loaded = load(model, device)
-    kernel = loaded.kernel(QUICK_SIGNALS if quick else SIGNALS, SIGNALS_SEED)
+    kernel = loaded.kernel(QUICK_TRACES if quick else TRACES, TRACES_SEED)
     if points is not None:
         measure = loaded.config["teacher"]["measure"] | {"points": points}
         kernel = replace(kernel, measure=BaseMeasure(**measure))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ..formula import Formula, Schema
     from ..kernel import StlKernel
     from ..search import Hit, Index, Vectors
-    from ..signals import Traces
+    from ..traces import Traces
 
 app = typer.Typer(
     name="index", help="Build a library of formulae, change it, and search it by meaning."
@@ -102,7 +102,7 @@ def build(
     n_traces: Annotated[
         int | None,
         typer.Option(
-            help="Signals per signature (default: 1000, or all of --traces).", show_default=False
+            help="Traces per signature (default: 1000, or all of --traces).", show_default=False
         ),
     ] = None,
     seed: Seed = 0,
@@ -355,10 +355,10 @@ def _kernel_for(
     """The kernel whose signatures a new library holds."""
     from ..kernel import StlKernel
     from ..search.vectors import usual_kernel
-    from ..signals import Trajectories
+    from ..traces import TraceMeasure
 
     if traces is not None:
-        return StlKernel(Trajectories(traces.values, traces.variables), n_traces, sigma2, seed)
+        return StlKernel(TraceMeasure(traces.values, traces.variables), n_traces, sigma2, seed)
     lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
     return replace(usual_kernel(lowered, n_traces), sigma2=sigma2, seed=seed)
 

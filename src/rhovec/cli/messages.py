@@ -23,7 +23,7 @@ HINTS = {
     'load it with device="cpu" or "cuda"': "give --device cpu or cuda",
     "open it with vectors=, that model, to give formulae": "name that model with --model",
     "(rv.simplify may do)": "(`rhovec parse` shows it simplified)",
-    "give trajectories that have it, or lower the formula with a Schema": (
+    "give traces that have it, or lower the formula with a Schema": (
         "give --traces that have it, or a --schema"
     ),
     "lower the formula with a Schema first": "give a --schema",
@@ -41,7 +41,7 @@ ARGUMENTS = {
     "k": "-k",
     "layout": "--layout",
     "max_nodes": "--max-nodes",
-    "n_signals": "--signals",
+    "n_traces": "--n-traces",
     "points": "--points",
     "rounding": "--rounding",
     "samples": "--samples",

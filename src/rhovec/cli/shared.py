@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..formula import Schema
     from ..kernel import Progress
-    from ..signals import BaseMeasure, Traces, Trajectories
+    from ..traces import BaseMeasure, TraceMeasure, Traces
 
 # -- options: formulae -----------------------------------------------------------------------------
 
@@ -149,10 +149,10 @@ Variables = Annotated[
         rich_help_panel=TRACES,
     ),
 ]
-RandomSignals = Annotated[
+RandomTraces = Annotated[
     int | None,
     typer.Option(
-        "--signals",
+        "--n-traces",
         help="Number of random traces, or of --traces to take "
         "(default: 10000 random ones, or all of --traces).",
         show_default=False,
@@ -232,7 +232,7 @@ def require_variables(
     lines: Iterable[Line], formulae: Iterable[Formula], names: Iterable[str]
 ) -> None:
     """Refuse a formula that uses a variable which the traces do not have, and say where it is."""
-    from ..signals.traces import listed
+    from ..traces.reading import listed
 
     has = list(names)
     known = set(has)
@@ -294,7 +294,7 @@ def read_traces(
     time_column: str | None,
 ) -> Traces | None:
     """What --traces and the options that go with it ask for; None without --traces."""
-    from ..signals import read_traces
+    from ..traces import read_traces
 
     if not paths:
         if layout != "auto" or variables or (id_column, time_column) != (None, None):
@@ -322,16 +322,16 @@ def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
 
 def choose_measure(
     formulae: list[Formula], traces: Traces | None, points: int | None
-) -> BaseMeasure | Trajectories:
+) -> BaseMeasure | TraceMeasure:
     """The traces, or else random ones in the variables that the formulae use."""
     from ..compare import default_measure
-    from ..signals import Trajectories
+    from ..traces import TraceMeasure
 
     if traces is None:
         return default_measure(formulae, 100 if points is None else points)
     if points is not None:
         raise RhovecError("--points goes with random traces; --traces have points of their own")
-    return Trajectories(traces.values, traces.variables)
+    return TraceMeasure(traces.values, traces.variables)
 
 
 @contextmanager

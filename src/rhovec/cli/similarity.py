@@ -34,7 +34,7 @@ from .shared import (
     Layout,
     ModelPath,
     Points,
-    RandomSignals,
+    RandomTraces,
     Rounding,
     SchemaFile,
     Seed,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from ..kernel import SampledKernel
 
-DEFAULT_SIGNALS = 10_000  # random traces
+DEFAULT_TRACES = 10_000  # random traces
 MAX_TABLE = 45  # pairs shown as a table on a terminal
 MAX_LABELS = 40  # formulae named in a picture
 LABEL = 48  # characters of a formula in a picture
@@ -88,7 +88,7 @@ class Result(NamedTuple):
             parts.append(f"model {facts['model']}")
         if "kernel" in facts:
             parts.append(
-                f"{facts['kernel']} kernel: N = {facts['signals']} traces, P = {facts['points']} "
+                f"{facts['kernel']} kernel: N = {facts['traces']} traces, P = {facts['points']} "
                 f"points, seed {facts['seed']}, sigma2 {facts['sigma2']:g}"
             )
         return "; ".join(parts)
@@ -107,7 +107,7 @@ def similarity(
     ] = None,
     model: ModelPath = None,
     device: Device = None,
-    n_traces: RandomSignals = None,
+    n_traces: RandomTraces = None,
     points: Points = None,
     seed: Seed = 0,
     sigma2: Annotated[
@@ -192,11 +192,11 @@ def similarity(
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
         facts["model"] = loaded.fingerprint
         if by == "both":
-            kernel = loaded.kernel(DEFAULT_SIGNALS if n_traces is None else n_traces, seed)
+            kernel = loaded.kernel(DEFAULT_TRACES if n_traces is None else n_traces, seed)
     else:
         from ..kernel import BooleanKernel, StlKernel
 
-        count = DEFAULT_SIGNALS if n_traces is None and read is None else n_traces
+        count = DEFAULT_TRACES if n_traces is None and read is None else n_traces
         kernel = (BooleanKernel if boolean else StlKernel)(
             choose_measure(parsed, read, points), count, 0.2 if sigma2 is None else sigma2, seed,
             device="cpu" if device is None else device,
@@ -209,7 +209,7 @@ def similarity(
                 values["standard_error"] = kernel.gram_errors(parsed, progress=progress)
         facts |= {
             "kernel": "boolean" if boolean else "robustness",
-            "signals": kernel.measure.count(kernel.n_signals),
+            "traces": kernel.measure.count(kernel.n_traces),
             "points": kernel.measure.points,
             "seed": seed,
             "sigma2": kernel.sigma2,

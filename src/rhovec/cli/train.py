@@ -77,7 +77,7 @@ def encoder(
 
     A run that was stopped continues from its last checkpoint when the same command is given again.
 
-    Examples: rhovec train encoder --preset tiny --out run --evaluate --signals 512 --families 16;
+    Examples: rhovec train encoder --preset tiny --out run --evaluate --n-traces 512 --families 16;
     rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda.
     """

@@ -10,25 +10,27 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import RhovecError
+from ..former import former_arguments
 from ..formula.core import Formula
 from ..formula.reader import FormulaLike, as_formulae
 from ..kernel import Progress, StlKernel
 from ..robustness import robustness, satisfaction
-from ..signals import BaseMeasure, Measure
+from ..traces import BaseMeasure, Measure
 from .counting import count, default_measure, interval
 from .prover import BOTH, NEITHER, ONLY_A, ONLY_B, impossible_cases
 from .report import RULED_OUT, Comparison, Relation, Share, Witness
 
 __all__ = ["Comparison", "Relation", "Share", "Witness", "compare", "default_measure"]
 
-DEFAULT_SIGNALS = 10_000  # of mu0; what never occurs among them is rarer than 0.0004
+DEFAULT_TRACES = 10_000  # of mu0; what never occurs among them is rarer than 0.0004
 
 
+@former_arguments(n_signals="n_traces")
 def compare(
     a: FormulaLike,
     b: FormulaLike,
     measure: Measure | None = None,
-    n_signals: int | None = None,
+    n_traces: int | None = None,
     seed: int = 0,
     confidence: float = 0.95,
     *,
@@ -36,21 +38,21 @@ def compare(
 ) -> Comparison:
     """How a and b are related: proved where possible, otherwise judged on traces of the measure.
 
-    measure: `Trajectories` of the user's own, or by default mu0 with as many variables as the
+    measure: `TraceMeasure` of the user's own, or by default mu0 with as many variables as the
         formulae need. The intervals are about the population that the traces are drawn from.
-    n_signals: number of traces (default: 10,000 of mu0, all of the user's own).
+    n_traces: number of traces (default: 10,000 of mu0, all of the user's own).
     """
     (phi, psi), _ = as_formulae([a, b])
     if not 0.5 <= confidence < 1:
         raise RhovecError(f"confidence must be at least 0.5 and below 1, not {confidence}")
     if measure is None:
         measure = default_measure([phi, psi])
-    if n_signals is None and isinstance(measure, BaseMeasure):
-        n_signals = DEFAULT_SIGNALS
-    kernel = StlKernel(measure, n_signals, seed=seed)
+    if n_traces is None and isinstance(measure, BaseMeasure):
+        n_traces = DEFAULT_TRACES
+    kernel = StlKernel(measure, n_traces, seed=seed)
     pair = [phi, psi]
     kernel.check(pair)
-    n = measure.count(n_signals)
+    n = measure.count(n_traces)
     seen = count(pair, kernel, _third(progress, 0))
     similarity = error = None
     if seen.has_angle:

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import SignalError
+from ..errors import TraceError
 from ..formula.core import Formula
 from ..kernel import Progress, StlKernel
 from ..robustness import robustness, satisfaction
-from ..signals import BaseMeasure
+from ..traces import BaseMeasure
 
 MAX_VARIABLES = 1000  # of the measure that is made for formulae without one
 CHUNK = 4096  # traces evaluated at once
@@ -33,11 +33,11 @@ class Counts(NamedTuple):
 
 def count(pair: list[Formula], kernel: StlKernel, progress: Progress | None) -> Counts:
     """Evaluate two formulae on all traces of a kernel."""
-    names, total = kernel.measure.variables, kernel.measure.count(kernel.n_signals)
+    names, total = kernel.measure.variables, kernel.measure.count(kernel.n_traces)
     counts = np.zeros(4, np.int64)
     nonzero = np.zeros(2, bool)
     best, trace = (False, 0.0), None  # whether just one formula holds, and the gap
-    for block in kernel.signals():
+    for block in kernel.traces():
         for start in range(0, len(block), CHUNK):
             part = block[start : start + CHUNK]
             # In float64 thresholds are not rounded, so that no trace contradicts a proof.
@@ -62,7 +62,7 @@ def default_measure(formulae: Iterable[Formula], points: int = 100) -> BaseMeasu
     numbers = [n[2:] for phi in formulae for n in phi.variables if n[:2] == "x_"]
     n = 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
     if n > MAX_VARIABLES:
-        raise SignalError(
+        raise TraceError(
             f"x_{n - 1} would need {n} random variables; number the variables from x_0 on, "
             "or give a measure"
         )

@@ -38,7 +38,7 @@ class Share(NamedTuple):
 class Witness:
     """The trace on which two formulae differ most."""
 
-    signal: np.ndarray  # (V, P) float64
+    trace: np.ndarray  # (V, P) float64
     variables: tuple[str, ...]  # the names of axis V
     robustness: np.ndarray  # (2, P) float64: a and b at every time
     satisfied: tuple[bool, bool]  # whether a and b hold at time 0
@@ -78,7 +78,7 @@ class Comparison:
     similarity: float | None
     standard_error: float | None
     witness: Witness | None
-    n_signals: int
+    n_traces: int
     points: int
     seed: int
     confidence: float
@@ -104,7 +104,7 @@ class Comparison:
             "contradicts": self.both,
         }[self.relation]
         return (
-            f"{words} on these traces: none of {self.n_signals:,} is a counterexample, and the "
+            f"{words} on these traces: none of {self.n_traces:,} is a counterexample, and the "
             f"probability of one is at most {against.high:.2g} ({self._sure})."
         )
 
@@ -147,7 +147,7 @@ class Comparison:
             f"       {'b':<{width}}  not b",
             f"a      {cells[BOTH]:<{width}}  {cells[ONLY_A]}",
             f"not a  {cells[ONLY_B]:<{width}}  {cells[NEITHER]}",
-            f"Shares of {self.n_signals:,} traces of {self.points} points (seed {self.seed}), with "
+            f"Shares of {self.n_traces:,} traces of {self.points} points (seed {self.seed}), with "
             f"intervals of {self._sure}.",
         ]
         if self.similarity is not None:

@@ -289,8 +289,8 @@ def traces(system: System) -> str:
     """A system's traces with the limits of a requirement, and below them its robustness."""
     title, variable, limits = system.shown
     formula = system.formulae[list(system.requirements).index(title)]
-    values = system.signals[variable]  # (traces, points)
-    rho = robustness(formula, system.signals, trace=True)
+    values = system.columns[variable]  # (traces, points)
+    rho = robustness(formula, system.columns, trace=True)
     unit, seconds = system.clock
     t = np.arange(values.shape[1]) * system.dt / seconds
     width, left = 400.0, 52.0

@@ -12,7 +12,7 @@ import numpy as np
 from ..pages import BLUE, Cell, captioned, document, table
 from . import drawings
 from .systems import System
-from .tour import QUERY, SEARCHED, SIGNALS, Pair, Tour, Written, written
+from .tour import QUERY, SEARCHED, TRACES, Pair, Tour, Written, written
 
 STYLE = """
 .lead { font-size: 1.125rem; }
@@ -185,7 +185,7 @@ def _head(shown: Tour) -> Iterator[str]:
         (f"{count}", f"requirements of {systems} systems"),
         (f"{len(exact):,}", "pairs within a system"),
         (f"{np.abs(exact - neural).mean():.3f}", "mean error of the model on these pairs"),
-        (f"{SIGNALS:,}", "random traces behind every exact value"),
+        (f"{TRACES:,}", "random traces behind every exact value"),
     )
     cards = "".join(f"<div><b>{number}</b><span>{what}</span></div>" for number, what in facts)
     yield f'<div class="facts">{cards}</div>'
@@ -337,7 +337,7 @@ def _reading(shown: Tour) -> Iterator[str]:
     yield "<section><h2>What the numbers mean</h2>"
     yield (
         "<p>The exact similarity of two formulae is exp(−(1 − c) / 0.2), where c is the cosine of "
-        f"their robustness over {SIGNALS:,} random traces. A similarity near 1 also arises where "
+        f"their robustness over {TRACES:,} random traces. A similarity near 1 also arises where "
         "both hold, or fail, by a wide margin on almost all traces; one near 0 does not tell "
         "opposed from unrelated. Whether one requirement implies another is answered by "
         "<code>rhovec compare</code>.</p>"

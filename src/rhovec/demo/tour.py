@@ -24,7 +24,7 @@ from ..models.model import Model, RhovecWarning, describe
 from ..search import Index
 from .systems import System, systems
 
-SIGNALS, SIGNALS_SEED = 10_000, 1  # of the exact kernel
+TRACES, TRACES_SEED = 10_000, 1  # of the exact kernel
 MIN_SAME, MAX_OTHER = 0.95, 0.1  # exact similarity of the same meaning, and of another
 MAX_TEXT = 125  # characters of a requirement in a pair
 REWRITTEN = (  # requirements, each with another way to write it
@@ -85,7 +85,7 @@ def tour(model: Model, progress: Progress = lambda share: None) -> Tour:
     lowered = [r.lowered for r in read]
     vectors = model.embed(lowered, warn=False, progress=lambda share: progress(0.5 * share))
     neural = vectors @ vectors.T
-    kernel = model.kernel(SIGNALS, SIGNALS_SEED)
+    kernel = model.kernel(TRACES, TRACES_SEED)
     exact = kernel.gram(lowered)
     progress(0.7)
 

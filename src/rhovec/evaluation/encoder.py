@@ -1,6 +1,6 @@
 """Everything that is measured of an encoder against a kernel, as rows that are ready for JSON.
 
-kernel = StlKernel(BaseMeasure(points=100), SIGNALS, seed=SIGNALS_SEED)   # traces not trained on
+kernel = StlKernel(BaseMeasure(points=100), TRACES, seed=TRACES_SEED)   # traces not trained on
 rows = evaluate_encoder(model.embed, kernel, [held_out(), read_formulae("formulae.csv")])
 """
 
@@ -14,8 +14,8 @@ from .agreement import Embed, agreement, matrices
 from .fidelity import fidelity
 from .sets import FormulaSet
 
-SIGNALS = 16_384  # traces of the kernel that vectors are compared with
-SIGNALS_SEED = 1234  # of those traces, which no training uses
+TRACES = 16_384  # traces of the kernel that vectors are compared with
+TRACES_SEED = 1234  # of those traces, which no training uses
 
 
 def evaluate_encoder(

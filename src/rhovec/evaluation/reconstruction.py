@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula import Formula
 from ..robustness import robustness
-from ..signals import Measure
+from ..traces import Measure
 from .bootstrap import LEVEL, RESAMPLES
 
 BLOCK = 512  # formulae evaluated at once
@@ -27,7 +27,7 @@ def reconstruction(
     formulae: Sequence[Formula],
     answers: Sequence[Formula | None],
     measure: Measure,
-    n_signals: int = 2000,
+    n_traces: int = 2000,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     """A row per measure: n formulae, value (their median) with its 95 % interval low to high,
@@ -37,11 +37,11 @@ def reconstruction(
         raise RhovecError(
             f"give an answer, or None, for each formula, not {len(answers)} for {len(formulae)}"
         )
-    if n_signals < 1000:
-        raise RhovecError(f"a reconstruction needs 1000 traces or more, not {n_signals}")
-    signals = np.concatenate(list(measure.blocks(n_signals, seed)))
+    if n_traces < 1000:
+        raise RhovecError(f"a reconstruction needs 1000 traces or more, not {n_traces}")
+    traces = np.concatenate(list(measure.blocks(n_traces, seed)))
     parts = [
-        _measures(formulae[i : i + BLOCK], answers[i : i + BLOCK], signals, measure.variables)
+        _measures(formulae[i : i + BLOCK], answers[i : i + BLOCK], traces, measure.variables)
         for i in range(0, len(formulae), BLOCK)
     ]
     found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -51,7 +51,7 @@ def reconstruction(
         found["nodes of the answer"] = np.array(given)
     valid = np.array([phi is not None for phi in answers])
     rng = np.random.default_rng(seed)
-    common = {"claim": "reconstruction", "n_signals": n_signals, "signals_seed": seed}
+    common = {"claim": "reconstruction", "n_traces": n_traces, "traces_seed": seed}
     rows = [common | {"measure": k} | _median(v.astype(float), rng) for k, v in found.items()]
     return [*rows, common | {"measure": "valid", "n": len(valid), "value": float(valid.mean())}]
 
@@ -59,15 +59,15 @@ def reconstruction(
 def _measures(
     formulae: Sequence[Formula],
     answers: Sequence[Formula | None],
-    signals: np.ndarray,
+    traces: np.ndarray,
     variables: Sequence[str],
 ) -> dict[str, np.ndarray]:
     """Measures of n pairs, (n,) each, on traces (N, V, P)."""
-    a = _values(formulae, signals, variables)
+    a = _values(formulae, traces, variables)
     b = np.zeros_like(a)
     places = [i for i, phi in enumerate(answers) if phi is not None]
     if places:
-        b[places] = _values([phi for phi in answers if phi is not None], signals, variables)
+        b[places] = _values([phi for phi in answers if phi is not None], traces, variables)
     sign = np.ones_like(a)
     return {
         "cosine": _cosine(a, b),
@@ -78,10 +78,10 @@ def _measures(
 
 
 def _values(
-    formulae: Sequence[Formula], signals: np.ndarray, variables: Sequence[str]
+    formulae: Sequence[Formula], traces: np.ndarray, variables: Sequence[str]
 ) -> np.ndarray:
     """Robustness (n, N) float64."""
-    values: np.ndarray = robustness(list(formulae), signals, variables=list(variables))
+    values: np.ndarray = robustness(list(formulae), traces, variables=list(variables))
     return values.astype(np.float64)
 
 

@@ -128,7 +128,7 @@ class Schema:
     def fit(
         cls,
         formulae: FormulaLike | Iterable[FormulaLike],
-        signals: Any,
+        traces: Any,
         variables: Sequence[str] | None = None,
         *,
         dt: float = 1.0,
@@ -139,7 +139,7 @@ class Schema:
     ) -> Schema:
         """A channel for every distinct channel of the formulae, with mean and std from traces.
 
-        signals: an array (N, V, P) or a list of (V, P_i), whose variables are named by `variables`
+        traces: an array (N, V, P) or a list of (V, P_i), whose variables are named by `variables`
             (x_0, x_1, ... by default), or a dict from name to an array of any shape.
         discrete, units: by variable; a channel is discrete if all its variables are, and has a unit
             if all its variables share it.
@@ -155,7 +155,7 @@ class Schema:
             if isinstance(phi, str):
                 phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance)
             found.update(phi.channels)
-        columns = _columns(signals, variables)
+        columns = _columns(traces, variables)
         channels, constant = [], []
         for terms in sorted(found, key=lambda c: (len(c), [(natural_key(n), w) for n, w in c])):
             names = [name for name, _ in terms]
@@ -265,7 +265,7 @@ class Schema:
             warnings.warn(
                 f"channels {a!r} and {b!r}{rest} share a variable, but the base measure draws "
                 "channels independently; for exact similarities use a kernel on your own "
-                "trajectories",
+                "traces",
                 SharedVariableWarning,
                 stacklevel=3,
             )
@@ -390,18 +390,18 @@ def _round(value: float, size: float) -> float:
     return round(value, LIFTED_DIGITS - 1 - math.floor(math.log10(size))) + 0.0
 
 
-def _columns(signals: Any, variables: Sequence[str] | None) -> dict[str, np.ndarray]:
+def _columns(traces: Any, variables: Sequence[str] | None) -> dict[str, np.ndarray]:
     """All samples of each variable, (samples,) float64 by name."""
     try:
-        if isinstance(signals, Mapping):
-            columns = {name: np.asarray(x, np.float64).ravel() for name, x in signals.items()}
+        if isinstance(traces, Mapping):
+            columns = {name: np.asarray(x, np.float64).ravel() for name, x in traces.items()}
         else:
-            samples = np.concatenate([np.asarray(trace, np.float64) for trace in signals], axis=1)
+            samples = np.concatenate([np.asarray(trace, np.float64) for trace in traces], axis=1)
             names = [f"x_{i}" for i in range(len(samples))] if variables is None else variables
             columns = dict(zip(names, samples.reshape(len(samples), -1), strict=True))
     except (TypeError, ValueError):
         raise SchemaError(
-            "signals must be an array (N, V, P), a list of arrays (V, P_i) with one name in "
+            "traces must be an array (N, V, P), a list of arrays (V, P_i) with one name in "
             "`variables` for each of the V, or a dict from name to array"
         ) from None
     for name, values in columns.items():

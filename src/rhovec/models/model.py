@@ -29,7 +29,7 @@ from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
 from ..formula.schema import Schema
 from ..kernel import BooleanKernel, IntegratedKernel, Progress, StlKernel
-from ..signals import BaseMeasure
+from ..traces import BaseMeasure
 from . import store
 from .config import EncoderConfig
 from .generate import Generator
@@ -263,9 +263,9 @@ class Model:
         return self._outside(_read(formulae)[0])
 
     def kernel(
-        self, n_signals: int | None = None, seed: int = 0
+        self, n_traces: int | None = None, seed: int = 0
     ) -> StlKernel | BooleanKernel | IntegratedKernel:
-        """The teacher: the exact kernel that the model was distilled from, on n_signals traces."""
+        """The teacher: the exact kernel that the model was distilled from, on n_traces traces."""
         teacher = self.config["teacher"]
         name = teacher.get("kernel", "robustness")
         try:
@@ -278,7 +278,7 @@ class Model:
                 "does not describe it; compare with a kernel of your own"
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
-        return kind(measure, n_signals, sigma2, seed, device=device)
+        return kind(measure, n_traces, sigma2, seed, device=device)
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {

@@ -1,4 +1,4 @@
-"""Formulae x signals -> numbers. One definition (docs/semantics.md), several engines:
+"""Formulae x traces -> numbers. One definition (docs/semantics.md), several engines:
 
 reference  the slow oracle; cpu  the exact engine on all cores; gpu  the same on CUDA;
 autograd  gradients in torch. `robustness` and `satisfaction` choose by what they are given.
@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormulaError, HorizonError, RhovecError, SignalError
+from ..errors import FormulaError, HorizonError, RhovecError, TraceError
 from ..formula import operators as ops
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_programs
-from .inputs import Signals, as_signals, is_torch
+from .inputs import TraceArray, as_trace_array, is_torch
 
 __all__ = ["robustness", "satisfaction"]
 
 
 def robustness(
     formulae: Formulae,
-    signals: Any,
+    traces: Any,
     *,
     variables: Sequence[str] | None = None,
     trace: bool = False,
@@ -32,9 +32,9 @@ def robustness(
     thresholds: Any = None,
     temperature: float | None = None,
 ) -> Any:
-    """How strongly signals satisfy formulae: (B, N) at time 0; with trace=True (B, N, P).
+    """How strongly traces satisfy formulae: (B, N) at time 0; with trace=True (B, N, P).
 
-    A single formula drops the first axis. signals is (N, V, P) with variables x_0, x_1, ... or
+    A single formula drops the first axis. traces is (N, V, P) with variables x_0, x_1, ... or
     `variables`; or a dict name -> (N, P); or a list of (V, P_i), for which trace=True returns a list.
     NumPy in, NumPy out; torch in, torch out, on the same device, with gradients.
 
@@ -43,27 +43,27 @@ def robustness(
     thresholds: overrides the atoms' constants, all formulae's atoms in print order.
     temperature: torch only; smooth minima and maxima (see autograd).
     """
-    return _evaluate(formulae, signals, variables, trace, end, thresholds, temperature, False)
+    return _evaluate(formulae, traces, variables, trace, end, thresholds, temperature, False)
 
 
 def satisfaction(
     formulae: Formulae,
-    signals: Any,
+    traces: Any,
     *,
     variables: Sequence[str] | None = None,
     trace: bool = False,
     end: str = "hold",
 ) -> Any:
-    """Whether signals satisfy formulae, by the Boolean semantics: bool (B, N), or (B, N, P).
+    """Whether traces satisfy formulae, by the Boolean semantics: bool (B, N), or (B, N, P).
 
     Strict and non-strict comparisons differ here. Past the horizon of a strict trace it is False.
     """
-    return _evaluate(formulae, signals, variables, trace, end, None, None, True)
+    return _evaluate(formulae, traces, variables, trace, end, None, None, True)
 
 
 def _evaluate(
     formulae: Formulae,
-    signals: Any,
+    traces: Any,
     variables: Sequence[str] | None,
     trace: bool,
     end: str,
@@ -75,7 +75,7 @@ def _evaluate(
         raise RhovecError(f'end must be "hold" or "strict", not {end!r}')
     programs, single = as_programs(formulae)
     used = list(dict.fromkeys(name for channel in programs.channels for name, _ in channel))
-    given = as_signals(signals, variables, used)
+    given = as_trace_array(traces, variables, used)
     if end == "strict":
         horizons = programs.horizons()
         at_fault = int(horizons.argmax())
@@ -86,7 +86,7 @@ def _evaluate(
                 'points; give longer traces, or end="hold"'
             )
 
-    def run(part: Signals) -> Any:
+    def run(part: TraceArray) -> Any:
         return _dispatch(programs, part, trace, end == "strict", thresholds, temperature, boolean)
 
     if given.lengths is None or (end == "hold" and not trace):
@@ -98,7 +98,7 @@ def _evaluate(
         each: list[Any] = [None] * len(given.lengths)
         for length in sorted(set(given.lengths)):
             members = [i for i, n in enumerate(given.lengths) if n == length]
-            part = run(Signals(given.values[members][:, :, :length], given.columns))
+            part = run(TraceArray(given.values[members][:, :, :length], given.columns))
             for k, i in enumerate(members):
                 each[i] = part[:, k]
         out = each if trace else _stack_last(each)
@@ -109,51 +109,51 @@ def _evaluate(
 
 def _dispatch(
     programs: Programs,
-    signals: Signals,
+    traces: TraceArray,
     trace: bool,
     strict: bool,
     thresholds: Any,
     temperature: float | None,
     boolean: bool,
 ) -> Any:
-    values = signals.values
-    _require_moderate(programs, signals)
-    wants_torch = signals.is_torch and (
+    values = traces.values
+    _require_moderate(programs, traces)
+    wants_torch = traces.is_torch and (
         values.requires_grad or thresholds is not None or temperature is not None
     )
     if wants_torch and not boolean:
         from . import autograd
 
         return autograd.robustness(
-            programs, values, signals.columns, thresholds=thresholds, trace=trace, strict=strict,
+            programs, values, traces.columns, thresholds=thresholds, trace=trace, strict=strict,
             temperature=temperature,
         )  # fmt: skip
-    if temperature is not None or (is_torch(thresholds) and not signals.is_torch):
+    if temperature is not None or (is_torch(thresholds) and not traces.is_torch):
         raise RhovecError(
-            "gradients and temperature need torch signals: pass torch.as_tensor(signals)"
+            "gradients and temperature need torch traces: pass torch.as_tensor(traces)"
         )
     if thresholds is not None:
         programs = _override(programs, thresholds)
     largest = float(np.abs(programs.thresholds).max())
     if values.dtype.itemsize == 4 and largest > float(np.finfo(np.float32).max):
-        raise FormulaError(f"threshold {largest:g} is too large for float32 signals; use float64")
-    if signals.is_torch and values.is_cuda:
+        raise FormulaError(f"threshold {largest:g} is too large for float32 traces; use float64")
+    if traces.is_torch and values.is_cuda:
         from . import gpu
 
         out = gpu.evaluate(
-            programs, values.detach(), signals.columns, trace=trace, strict=strict, boolean=boolean
+            programs, values.detach(), traces.columns, trace=trace, strict=strict, boolean=boolean
         )
         return out > 0 if boolean else out
     from . import cpu
 
-    array = values.detach().numpy() if signals.is_torch else values
+    array = values.detach().numpy() if traces.is_torch else values
     array = cpu.evaluate(
-        programs, np.ascontiguousarray(array), signals.columns,
+        programs, np.ascontiguousarray(array), traces.columns,
         trace=trace, strict=strict, boolean=boolean,
     )  # fmt: skip
     if boolean:
         array = array > 0
-    if signals.is_torch:
+    if traces.is_torch:
         import torch
 
         return torch.from_numpy(array)
@@ -176,22 +176,22 @@ def _override(programs: Programs, thresholds: Any) -> Programs:
     return dataclasses.replace(programs, thresholds=replaced)
 
 
-def _require_moderate(programs: Programs, signals: Signals) -> None:
+def _require_moderate(programs: Programs, traces: TraceArray) -> None:
     """Refuse sums that could overflow: inf - inf would be NaN."""
     linear = [c for c in programs.channels if len(c) > 1 or c[0][1] != 1]
     if not linear:
         return
-    values = signals.values.detach() if signals.is_torch else signals.values
+    values = traces.values.detach() if traces.is_torch else traces.values
     largest = {
-        name: float(abs(values[:, signals.columns[name]]).max())
+        name: float(abs(values[:, traces.columns[name]]).max())
         for name in {name for channel in linear for name, _ in channel}
     }
     limit = float(np.finfo(np.float32 if values.dtype.itemsize == 4 else np.float64).max)
     for channel in linear:
         if not sum(abs(c) * largest[name] for name, c in channel) < limit:
-            raise SignalError(
+            raise TraceError(
                 f"{channel_text(channel)} is too large for {8 * values.dtype.itemsize}-bit "
-                "numbers on these signals; scale them down"
+                "numbers on these traces; scale them down"
             )
 
 

@@ -1,4 +1,4 @@
-"""Robustness in torch, with gradients to the signals and to the atoms' thresholds.
+"""Robustness in torch, with gradients to the traces and to the atoms' thresholds.
 
 Hard (the default): a robustness is always plus or minus (channel - threshold) of one atom at one
 time, its witness. Values and witnesses are computed side by side without a graph, and one gather
@@ -57,14 +57,14 @@ from .lowering import (
 
 BLOCK = 2**24  # numbers in the traces of formulae that run together
 
-# What stands for a formula's values: tensors (times, formulae, signals), one or several.
+# What stands for a formula's values: tensors (times, formulae, traces), one or several.
 Trace = tuple[Tensor, ...]
 Combine = Callable[[Trace, Trace], Trace]  # associative: an earlier stretch of time, a later one
 
 
 def robustness(
     programs: Programs,
-    signals: Tensor,
+    traces: Tensor,
     columns: dict[str, int],
     *,
     thresholds: Any = None,
@@ -72,9 +72,9 @@ def robustness(
     strict: bool = False,
     temperature: float | None = None,
 ) -> Tensor:
-    """Differentiable robustness of B formulae on N signals: (B, N), or (B, N, P) with trace.
+    """Differentiable robustness of B formulae on N traces: (B, N), or (B, N, P) with trace.
 
-    signals (N, V, P), float32 or float64, on any device, finite; columns maps a variable's name to its
+    traces (N, V, P), float32 or float64, on any device, finite; columns maps a variable's name to its
     index in V. thresholds (A,), a tensor or what makes one, replaces the constants of all A atoms,
     formula by formula in print order. Under strict, every horizon must be below P, and a trace is
     NaN past it.
@@ -91,13 +91,13 @@ def robustness(
     if temperature is not None and not 0 < temperature < math.inf:
         raise RhovecError(f"temperature must be a positive number, not {temperature!r}")
     is_atom = ops.IS_ATOM[programs.code[:, 0]]
-    levels = _levels(programs.thresholds[is_atom], signals, thresholds)
-    n_signals, _, points = signals.shape
+    levels = _levels(programs.thresholds[is_atom], traces, thresholds)
+    n_traces, _, points = traces.shape
     # With its number in the place of its threshold, an instruction tells which atom it reads, also
     # where an expansion has written an atom twice.
     numbered = dataclasses.replace(programs, thresholds=np.cumsum(is_atom) - 1.0)
     code = lower(numbered, points, trace=trace, strict=strict)
-    channels = _channels(programs, signals[:, :, : code.reach], columns)
+    channels = _channels(programs, traces[:, :, : code.reach], columns)
     algebra: _Algebra
     if temperature is None:
         algebra = _Hard(channels, levels, programs.code[is_atom, 3])
@@ -106,11 +106,11 @@ def robustness(
 
     pieces: list[Tensor] = []
     order: list[int] = []
-    for members in _same_shape(code, max(1, BLOCK // (points * n_signals))):
+    for members in _same_shape(code, max(1, BLOCK // (points * n_traces))):
         result = _run(code, members, algebra)
         if isinstance(result, float):
             length = int(code.table[code.offsets[members[0] + 1] - 1, LENGTH])
-            piece = signals.new_full((length, len(members), n_signals), result)
+            piece = traces.new_full((length, len(members), n_traces), result)
         else:
             piece = algebra.value(result)
         if trace and len(piece) < points:
@@ -166,11 +166,11 @@ def smooth_error_bound(phi: Formula, temperature: float, points: int) -> float:
     return temperature * max(slots[0])
 
 
-def _levels(constants: np.ndarray, signals: Tensor, thresholds: Any) -> Tensor:
-    """The thresholds of all atoms, (A,), in the signals' type and place."""
+def _levels(constants: np.ndarray, traces: Tensor, thresholds: Any) -> Tensor:
+    """The thresholds of all atoms, (A,), in the traces' type and place."""
     if thresholds is None:
         thresholds = constants
-    levels = torch.as_tensor(thresholds, dtype=signals.dtype, device=signals.device)
+    levels = torch.as_tensor(thresholds, dtype=traces.dtype, device=traces.device)
     if levels.shape != constants.shape:
         raise FormulaError(
             f"thresholds must have shape ({len(constants)},), one number an atom in print order, "
@@ -181,14 +181,14 @@ def _levels(constants: np.ndarray, signals: Tensor, thresholds: Any) -> Tensor:
     return levels
 
 
-def _channels(programs: Programs, signals: Tensor, columns: dict[str, int]) -> Tensor:
+def _channels(programs: Programs, traces: Tensor, columns: dict[str, int]) -> Tensor:
     """Every channel of the programs, (P, C, N): time comes first, so that a shift is a slice."""
-    n_signals, _, points = signals.shape
+    n_traces, _, points = traces.shape
     rows = []
     for channel in programs.channels:
-        terms = [c * signals[:, columns[name]] for name, c in channel]
+        terms = [c * traces[:, columns[name]] for name, c in channel]
         rows.append(sum(terms[1:], start=terms[0]).T)
-    return torch.stack(rows, 1) if rows else signals.new_empty((points, 0, n_signals))
+    return torch.stack(rows, 1) if rows else traces.new_empty((points, 0, n_traces))
 
 
 def _same_shape(code: Instructions, most: int) -> Iterator[list[int]]:

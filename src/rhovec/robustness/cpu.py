@@ -1,10 +1,10 @@
-"""The exact engine on the CPU: instructions interpreted over blocks of signals, on all cores.
+"""The exact engine on the CPU: instructions interpreted over blocks of traces, on all cores.
 
-Signals are taken LANES at a time and stored (channel, time, lane), so that every step of every
+Traces are taken LANES at a time and stored (channel, time, lane), so that every step of every
 operator is the same operation on LANES neighbouring numbers, which the compiler vectorises. All
 operators are linear in the trace whatever the window: windows by chunked running extrema (van Herk,
 Gil and Werman), until by one backward scan and the two lemmas in docs/semantics.md. A thread holds
-a few slots of one block: memory does not grow with the number of formulae or signals.
+a few slots of one block: memory does not grow with the number of formulae or traces.
 
 Boolean satisfaction is the same machine on atoms that are +1 or -1: then min, max and minus are and,
 or and not.
@@ -55,37 +55,37 @@ _TILE = 128  # times transposed together, so that what is read stays in the near
 
 def evaluate(
     programs: Programs,
-    signals: np.ndarray,
+    traces: np.ndarray,
     columns: dict[str, int],
     *,
     trace: bool = False,
     strict: bool = False,
     boolean: bool = False,
 ) -> np.ndarray:
-    """Robustness of B formulae on N signals: (B, N), or (B, N, P) with trace.
+    """Robustness of B formulae on N traces: (B, N), or (B, N, P) with trace.
 
-    signals (N, V, P) float32 or float64, finite; columns maps a variable's name to its index in V.
+    traces (N, V, P) float32 or float64, finite; columns maps a variable's name to its index in V.
     Under strict, a trace is NaN past the horizon. With boolean, the result is +1 or -1.
     """
-    n_signals, _, points = signals.shape
+    n_traces, _, points = traces.shape
     code = lower(programs, points, trace=trace, strict=strict)
     terms, coefficients, starts = _channel_table(programs, columns)
-    values = code.values.astype(signals.dtype)
-    shape = (len(programs), n_signals, points) if trace else (len(programs), n_signals, 1)
-    out = np.empty(shape, signals.dtype)
+    values = code.values.astype(traces.dtype)
+    shape = (len(programs), n_traces, points) if trace else (len(programs), n_traces, 1)
+    out = np.empty(shape, traces.dtype)
     if trace and strict:
         out.fill(np.nan)
 
-    cost = int(code.table[:, LENGTH].sum()) * n_signals
+    cost = int(code.table[:, LENGTH].sum()) * n_traces
     workers = min(cores(), 1 + cost // _ELEMENTS_PER_THREAD)
-    tasks = iter(_shares(n_signals, len(programs), workers))
+    tasks = iter(_shares(n_traces, len(programs), workers))
 
     def work(_: int) -> None:
-        block = np.empty((len(programs.channels), code.reach * LANES), signals.dtype)
-        arena = np.empty(int(code.arena.max()) * LANES, signals.dtype)
+        block = np.empty((len(programs.channels), code.reach * LANES), traces.dtype)
+        arena = np.empty(int(code.arena.max()) * LANES, traces.dtype)
         for lanes, formulae in tasks:
             _work(
-                code.table, values, code.offsets, formulae[0], formulae[1], signals,
+                code.table, values, code.offsets, formulae[0], formulae[1], traces,
                 lanes[0], lanes[1], code.reach, terms, coefficients, starts, block, arena,
                 boolean, out,
             )  # fmt: skip
@@ -99,20 +99,20 @@ def evaluate(
 
 
 def _shares(
-    n_signals: int, n_formulae: int, workers: int
+    n_traces: int, n_formulae: int, workers: int
 ) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The work cut into some pieces a worker, so that all end together: ranges of signals, in whole
+    """The work cut into some pieces a worker, so that all end together: ranges of traces, in whole
     blocks, and of formulae only where there are few blocks."""
     pieces = 1 if workers == 1 else 8 * workers
-    blocks = -(-n_signals // LANES)
+    blocks = -(-n_traces // LANES)
     step = LANES * -(-blocks // pieces)
     cuts = min(n_formulae, -(-pieces // blocks))
     return [
         (
-            (lane, min(lane + step, n_signals)),
+            (lane, min(lane + step, n_traces)),
             (n_formulae * c // cuts, n_formulae * (c + 1) // cuts),
         )
-        for lane in range(0, n_signals, step)
+        for lane in range(0, n_traces, step)
         for c in range(cuts)
     ]
 
@@ -131,13 +131,13 @@ def _channel_table(
 
 @njit(cache=True, nogil=True)
 def _work(  # type: ignore[no-untyped-def]
-    table, values, offsets, first, last, signals, lane, end, reach, terms, coefficients, starts,
+    table, values, offsets, first, last, traces, lane, end, reach, terms, coefficients, starts,
     block, arena, boolean, out,
 ):  # fmt: skip
-    """Formulae first ... last - 1 on signals lane ... end - 1, a block of signals after the other."""
-    spare = np.empty(LANES, signals.dtype)
+    """Formulae first ... last - 1 on traces lane ... end - 1, a block of traces after the other."""
+    spare = np.empty(LANES, traces.dtype)
     for start in range(lane, end, LANES):
-        _load(signals, start, reach, terms, coefficients, starts, block)
+        _load(traces, start, reach, terms, coefficients, starts, block)
         _run(table, values, offsets, first, last, block, arena, spare, boolean, start, out)
 
 
@@ -147,14 +147,14 @@ def _row(x, t):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _load(signals, lane, reach, terms, coefficients, starts, block):  # type: ignore[no-untyped-def]
-    """Channels of signals lane ... lane + LANES - 1 into block (channel, time * LANES + lane).
+def _load(traces, lane, reach, terms, coefficients, starts, block):  # type: ignore[no-untyped-def]
+    """Channels of traces lane ... lane + LANES - 1 into block (channel, time * LANES + lane).
 
-    Lanes past the last signal repeat it. Unsigned indices spare the compiler the test for negative
+    Lanes past the last trace repeat it. Unsigned indices spare the compiler the test for negative
     ones, without which it can gather a row at a time.
     """
-    n, variables, points = signals.shape
-    flat = signals.reshape(-1)
+    n, variables, points = traces.shape
+    flat = traces.reshape(-1)
     place = np.empty(LANES, np.uint64)
     for j in range(LANES):
         place[j] = np.uint64(min(lane + j, n - 1) * variables * points)
@@ -176,7 +176,7 @@ def _load(signals, lane, reach, terms, coefficients, starts, block):  # type: ig
 
 @njit(cache=True, nogil=True)
 def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane, out):  # type: ignore[no-untyped-def]
-    """Run formulae first .. last on one block of signals and write out[b, lane + j, t]."""
+    """Run formulae first .. last on one block of traces and write out[b, lane + j, t]."""
     lanes = min(LANES, out.shape[1] - lane)
     for b in range(first, last):
         for k in range(offsets[b], offsets[b + 1]):

@@ -2,8 +2,8 @@
 
 The source is compiled on first use by the compiler that comes with torch, so nothing but torch with
 CUDA is needed. Formulae are sorted into classes by the memory that they need, each launched with just
-that much shared memory a warp and, the longer the formula, the fewer signals a warp, so that many warps
-run at a time; what does not fit uses device memory. Signals and results stay on the device; signals
+that much shared memory a warp and, the longer the formula, the fewer traces a warp, so that many warps
+run at a time; what does not fit uses device memory. Traces and results stay on the device; traces
 are taken in slices, so that memory beyond the output stays bounded.
 """
 
@@ -21,11 +21,11 @@ from ..formula.programs import Programs
 from . import lowering
 
 WARP = 32
-SIGNALS_A_WARP = (32, 8, 1)
-# Shared memory a warp; formulae that need more than these take fewer signals (sizes: measured).
+TRACES_A_WARP = (32, 8, 1)
+# Shared memory a warp; formulae that need more than these take fewer traces (sizes: measured).
 SHARED_BYTES = (2048, 4096, 6144, 8192, 12288, 16384, 24576)
-LONG_SHARED_BYTES = (32768, 49152, 65536, 98304)  # for one signal a warp
-SLICE_BYTES = 256 << 20  # of signals brought into the kernel's order at a time
+LONG_SHARED_BYTES = (32768, 49152, 65536, 98304)  # for one trace a warp
+SLICE_BYTES = 256 << 20  # of traces brought into the kernel's order at a time
 ARENA_BYTES = 512 << 20  # of device memory for formulae that do not fit in shared memory
 _SOURCE = Path(__file__).with_name("ops.cu")
 
@@ -33,7 +33,7 @@ _SOURCE = Path(__file__).with_name("ops.cu")
 class MemoryClass(NamedTuple):
     """Formulae that are launched together."""
 
-    signals: int  # a warp
+    traces: int  # a warp
     rows: int  # of the arena
     in_shared: bool
     members: np.ndarray  # indices of formulae
@@ -41,7 +41,7 @@ class MemoryClass(NamedTuple):
 
 def evaluate(
     programs: Programs,
-    signals: torch.Tensor,
+    traces: torch.Tensor,
     columns: dict[str, int],
     *,
     trace: bool = False,
@@ -49,39 +49,39 @@ def evaluate(
     boolean: bool = False,
     code: lowering.Instructions | None = None,
 ) -> torch.Tensor:
-    """Robustness of B formulae on N signals: (B, N), or (B, N, P) with trace, on signals' device.
+    """Robustness of B formulae on N traces: (B, N), or (B, N, P) with trace, on traces' device.
 
     The arguments are those of cpu.evaluate, with a CUDA tensor (N, V, P) float32 or float64. code
     saves the lowering, if it was done ahead with the same arguments.
     """
-    signals = signals.contiguous()
-    n_signals, _, points = signals.shape
+    traces = traces.contiguous()
+    n_traces, _, points = traces.shape
     code = code or lowering.lower(programs, points, trace=trace, strict=strict)
-    device, real = signals.device, signals.dtype
+    device, real = traces.device, traces.dtype
     classes = memory_classes(code.arena, real.itemsize)
-    kernels = {c.signals: _kernel(device.index or 0, real, c.signals) for c in classes}
+    kernels = {c.traces: _kernel(device.index or 0, real, c.traces) for c in classes}
     with torch.cuda.device(device):
         integers = [code.table.ravel(), code.offsets, *(c.members for c in classes)]
         table = _upload(np.concatenate(integers, dtype=np.int32), device)
         values = _upload(code.values, device).to(real)
         offsets = table[code.table.size :]
         length = points if trace else 1
-        out = torch.empty((len(programs), n_signals, length), dtype=real, device=device)
+        out = torch.empty((len(programs), n_traces, length), dtype=real, device=device)
         if trace and strict:
             out.fill_(torch.nan)
 
         reach = max(1, code.reach)
-        per_signal = max(1, len(programs.channels)) * reach * real.itemsize
-        step = max(WARP, SLICE_BYTES // per_signal // WARP * WARP)
-        for first in range(0, n_signals, step):
-            channels = _channels(programs, signals[first : first + step, :, :reach], columns)
+        per_trace = max(1, len(programs.channels)) * reach * real.itemsize
+        step = max(WARP, SLICE_BYTES // per_trace // WARP * WARP)
+        for first in range(0, n_traces, step):
+            channels = _channels(programs, traces[first : first + step, :, :reach], columns)
             tiles = _tiles(channels) if {*kernels} - {1} else channels
             start = len(programs) + 1
             for group in classes:
-                block = channels if group.signals == 1 else tiles
+                block = channels if group.traces == 1 else tiles
                 code_on_device = (table, values, offsets, offsets[start:])
                 _launch(
-                    kernels[group.signals],
+                    kernels[group.traces],
                     group,
                     code_on_device,
                     block,
@@ -103,18 +103,18 @@ def _upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
 def memory_classes(arena: np.ndarray, itemsize: int) -> list[MemoryClass]:
     """Every formula in the class of the least memory that suffices; the most demanding class first."""
     kinds = [
-        (signals, bytes_a_warp // (signals * itemsize), True)
-        for signals in SIGNALS_A_WARP
-        for bytes_a_warp in (SHARED_BYTES if signals > 1 else (*SHARED_BYTES, *LONG_SHARED_BYTES))
+        (traces, bytes_a_warp // (traces * itemsize), True)
+        for traces in TRACES_A_WARP
+        for bytes_a_warp in (SHARED_BYTES if traces > 1 else (*SHARED_BYTES, *LONG_SHARED_BYTES))
     ]
     kinds.append((1, max(1, int(arena.max())), False))
     out = []
     left = np.ones(len(arena), bool)
-    for signals, rows, in_shared in kinds:
+    for traces, rows, in_shared in kinds:
         fits = left & (arena <= rows)
         left &= ~fits
         if fits.any():
-            out.append(MemoryClass(signals, rows, in_shared, np.flatnonzero(fits)))
+            out.append(MemoryClass(traces, rows, in_shared, np.flatnonzero(fits)))
     return out[::-1]
 
 
@@ -129,8 +129,8 @@ def _launch(
     boolean: bool,
 ) -> None:
     """Run one class on one slice: block is (n, channels, reach) or its tiles."""
-    bytes_a_warp = group.rows * group.signals * out.element_size()
-    tasks = -(-n_slice // group.signals) * len(group.members)
+    bytes_a_warp = group.rows * group.traces * out.element_size()
+    tasks = -(-n_slice // group.traces) * len(group.members)
     if group.in_shared:
         warps = max(1, min(4, (48 << 10) // bytes_a_warp))
         blocks, arena = -(-tasks // warps), out
@@ -139,15 +139,15 @@ def _launch(
         blocks = min(-(-tasks // warps), max(1, ARENA_BYTES // bytes_a_warp // warps))
         arena = out.new_empty(blocks * warps * bytes_a_warp // out.element_size())
     if block.ndim == 4:
-        tile_step, channel_step, signal_step = block.stride(0), block.stride(1), 1
+        tile_step, channel_step, trace_step = block.stride(0), block.stride(1), 1
     else:
-        signal_step, channel_step, _ = block.stride()
-        tile_step = WARP * signal_step
+        trace_step, channel_step, _ = block.stride()
+        tile_step = WARP * trace_step
     kernel(
         grid=(min(blocks, (1 << 31) - 1), 1, 1),
         block=(warps * WARP, 1, 1),
         args=[
-            *code, len(group.members), block, tile_step, signal_step, channel_step,
+            *code, len(group.members), block, tile_step, trace_step, channel_step,
             out, out.shape[1], first, n_slice, out.shape[2],
             arena, group.rows, int(group.in_shared), int(boolean),
         ],
@@ -156,7 +156,7 @@ def _launch(
 
 
 def _channels(programs: Programs, x: torch.Tensor, columns: dict[str, int]) -> torch.Tensor:
-    """The channels (n, channels, reach) of signals (n, variables, reach)."""
+    """The channels (n, channels, reach) of traces (n, variables, reach)."""
     if not all(len(c) == 1 and c[0][1] == 1.0 for c in programs.channels):
         return torch.stack([_channel(x, channel, columns) for channel in programs.channels], dim=1)
     index = [columns[c[0][0]] for c in programs.channels] or [0]
@@ -164,7 +164,7 @@ def _channels(programs: Programs, x: torch.Tensor, columns: dict[str, int]) -> t
 
 
 def _tiles(channels: torch.Tensor) -> torch.Tensor:
-    """(n, channels, reach) as (n / 32, channels, reach, 32); the last signal fills the last tile."""
+    """(n, channels, reach) as (n / 32, channels, reach, 32); the last trace fills the last tile."""
     short = -len(channels) % WARP
     if short:
         channels = torch.cat([channels, channels[-1:].expand(short, -1, -1)])
@@ -182,14 +182,14 @@ def _channel(
 
 
 @lru_cache(maxsize=32)
-def _kernel(device: int, real: torch.dtype, signals: int) -> Any:
-    """Compile ops.cu for one device, precision and number of signals a warp."""
+def _kernel(device: int, real: torch.dtype, traces: int) -> Any:
+    """Compile ops.cu for one device, precision and number of traces a warp."""
     if not torch.cuda.is_available() or not hasattr(torch.cuda, "_compile_kernel"):
         raise MissingDependencyError(
             f"the GPU engine needs an NVIDIA GPU and torch 2.9 or newer with CUDA (this is torch "
             f"{torch.__version__}): pip install -U torch"
         )
-    name = f"evaluate<{'float' if real == torch.float32 else 'double'}, {signals}>"
+    name = f"evaluate<{'float' if real == torch.float32 else 'double'}, {traces}>"
     kernel = torch.cuda._compile_kernel(_SOURCE.read_text(), name)
     limits = torch.cuda.get_device_properties(device)
     kernel.set_shared_memory_config(getattr(limits, "shared_memory_per_block_optin", 48 << 10))

@@ -3,7 +3,7 @@
 Going down from the root, each node learns the range of times that its parent needs, so that an
 evaluation at time 0 touches only a prefix of the trace; negations are pushed into the operators below
 them (exact: min and max are dual). Results live in an arena of rows, a row being one time for all the
-signals that an engine takes at once; a stack discipline places them, the operand that needs more room
+traces that an engine takes at once; a stack discipline places them, the operand that needs more room
 first (as Sethi and Ullman order registers), so that the arena of a formula grows with the logarithm of
 its size. An atom that is joined to something by min or max is read where it is used.
 

@@ -1,8 +1,8 @@
-// Exact robustness on a GPU: a warp runs one formula on S signals, with T = 32 / S times side by side.
+// Exact robustness on a GPU: a warp runs one formula on S traces, with T = 32 / S times side by side.
 //
-// Rows of the arena (see lowering.py) hold one time for the warp's S signals, so the 32 lanes always
-// touch 32 neighbouring numbers. Short formulae take S = 32 (one lane per signal); long ones take fewer
-// signals, so that their arenas still fit in shared memory many times over, which is what hides its
+// Rows of the arena (see lowering.py) hold one time for the warp's S traces, so the 32 lanes always
+// touch 32 neighbouring numbers. Short formulae take S = 32 (one lane per trace); long ones take fewer
+// traces, so that their arenas still fit in shared memory many times over, which is what hides its
 // latency. Running extremes and until are scans: T times by shuffles, then a carry from the later ones
 // (until's step u -> min(hi, max(lo, u)) composes with its like). Loads are issued CHUNK at a time;
 // every pass only overwrites what it has already read.
@@ -34,13 +34,13 @@ __device__ __forceinline__ Real truth(int op, Real x, Real threshold) {
   return holds ? Real(1) : Real(-1);
 }
 
-// One warp's view: lane = q * S + s is time q (of T at once) of signal s. Element e of a row range is
+// One warp's view: lane = q * S + s is time q (of T at once) of trace s. Element e of a row range is
 // at time e / S; a lane's elements are lane, lane + 32, ...
 template <typename Real, int S>
 struct Warp {
   static const int T = WARP / S;
   static const int CHUNK = S == 1 ? 2 : 4;  // loads in flight; measured
-  static const int SIGNAL_STEP = S == 1 ? 1 : T;  // elements of `block` between two of ours
+  static const int TRACE_STEP = S == 1 ? 1 : T;  // elements of `block` between two of ours
   int lane, s, q;
 
   __device__ explicit Warp(int lane) : lane(lane), s(lane % S), q(lane / S) {}
@@ -100,7 +100,7 @@ struct Warp {
     if (T > 1) __syncwarp();
   }
 
-  // Rows 0 ... whole - 1 become the extreme of `width` rows from there on, for a lane a signal: in
+  // Rows 0 ... whole - 1 become the extreme of `width` rows from there on, for a lane a trace: in
   // chunks of `width` rows, the end of one chunk and the start of the next.
   template <typename Extreme>
   __device__ __forceinline__ void window_by_chunks(Real* x, int whole, int width) const {
@@ -254,7 +254,7 @@ struct Warp {
   }
 
   // Run one formula; the result is at the start of the arena. Returns its length.
-  // x + channel * channel_step is this lane's signal, at time 0.
+  // x + channel * channel_step is this lane's trace, at time 0.
   __device__ __forceinline__ int run(const int* table, const Real* values, int first, int last,
                                      const Real* x, int channel_step, Real* arena,
                                      bool boolean) const {
@@ -267,18 +267,18 @@ struct Warp {
       const Real* b = arena + row[FROM] * S;
       auto put = [=](int e, Real v) { a[e] = v; };
       if (op == ATOM || op == MINIMUM_ATOM || op == MAXIMUM_ATOM) {
-        // Element e is at time e / S, so e * SIGNAL_STEP from where a lane 0 would start.
+        // Element e is at time e / S, so e * TRACE_STEP from where a lane 0 would start.
         const Real* from = x + row[FROM] * channel_step
-                         + (row[OFFSET] * S - s) * SIGNAL_STEP;
+                         + (row[OFFSET] * S - s) * TRACE_STEP;
         Real threshold = values[k];
         int comparison = row[COMPARISON];
         if (boolean) {
-          auto value = [=](int e) { return truth(comparison, from[e * SIGNAL_STEP], threshold); };
+          auto value = [=](int e) { return truth(comparison, from[e * TRACE_STEP], threshold); };
           join(op, a, length, value);
         } else {
           // x - c and c - x are one multiplication by +-1 apart, which is exact.
           Real sign = comparison == GE || comparison == GT ? Real(1) : Real(-1);
-          auto value = [=](int e) { return sign * (from[e * SIGNAL_STEP] - threshold); };
+          auto value = [=](int e) { return sign * (from[e * TRACE_STEP] - threshold); };
           join(op, a, length, value);
         }
       } else if (op == MINIMUM) {
@@ -323,16 +323,16 @@ struct Warp {
   }
 };
 
-// Task (group, member): formula members[member] on the S signals of a group. Warps take tasks in turn.
+// Task (group, member): formula members[member] on the S traces of a group. Warps take tasks in turn.
 //   table (instructions, COLUMNS), values (instructions,), offsets (formulae + 1,), members (n_members,)
-//   block: signals of this slice; signal n, channel c is at n / 32 * tile_step + n % 32 * signal_step
+//   block: traces of this slice; trace n, channel c is at n / 32 * tile_step + n % 32 * trace_step
 //     + c * channel_step; its times are 32 apart, or side by side for S = 1
-//   out (formulae, n_signals, points); the slice is signals first_signal ... + n_slice - 1
+//   out (formulae, n_traces, points); the slice is traces first_trace ... + n_slice - 1
 //   device_arena: arena_rows * S numbers a warp, when in_shared is 0.
 template <typename Real, int S>
 __global__ void evaluate(const int* table, const Real* values, const int* offsets, const int* members,
-                         int n_members, const Real* block, int tile_step, int signal_step,
-                         int channel_step, Real* out, int n_signals, int first_signal, int n_slice,
+                         int n_members, const Real* block, int tile_step, int trace_step,
+                         int channel_step, Real* out, int n_traces, int first_trace, int n_slice,
                          int points, Real* device_arena, int arena_rows, int in_shared, int boolean) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   int warps = blockDim.x / WARP;
@@ -343,8 +343,8 @@ __global__ void evaluate(const int* table, const Real* values, const int* offset
        task += (long long)gridDim.x * warps) {
     int b = members[task % n_members];
     int n = (int)(task / n_members) * S + warp.s;
-    int held = n < n_slice ? n : n_slice - 1;  // lanes past the last signal repeat it
-    const Real* x = block + (long long)(held / WARP) * tile_step + held % WARP * signal_step;
+    int held = n < n_slice ? n : n_slice - 1;  // lanes past the last trace repeat it
+    const Real* x = block + (long long)(held / WARP) * tile_step + held % WARP * trace_step;
     Real* arena;
     int length;
     if (in_shared) {  // two calls, so that one compiles to shared-memory instructions
@@ -354,7 +354,7 @@ __global__ void evaluate(const int* table, const Real* values, const int* offset
       arena = device_arena + ((long long)blockIdx.x * warps + index) * arena_rows * S;
       length = warp.run(table, values, offsets[b], offsets[b + 1], x, channel_step, arena, boolean);
     }
-    Real* target = out + ((long long)b * n_signals + first_signal + n) * points;
+    Real* target = out + ((long long)b * n_traces + first_trace + n) * points;
     if (n < n_slice)
       for (int t = warp.q; t < length; t += warp.T) target[t] = arena[t * S + warp.s];
     __syncwarp();

@@ -1,6 +1,6 @@
 """The slow oracle: robustness and satisfaction in float64, straight from the definition.
 
-Every window is a loop over its times and every until a double loop, vectorised over signals only.
+Every window is a loop over its times and every until a double loop, vectorised over traces only.
 Nothing here is shared with the engines, which are tested against it.
 """
 
@@ -13,24 +13,24 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 
 
-def robustness_trace(phi: Formula, signals: dict[str, np.ndarray], end: str = "hold") -> np.ndarray:
-    """rho(phi, x, t) for every t: signals name -> (N, P), result (N, P) float64.
+def robustness_trace(phi: Formula, traces: dict[str, np.ndarray], end: str = "hold") -> np.ndarray:
+    """rho(phi, x, t) for every t: traces name -> (N, P), result (N, P) float64.
 
     end="hold": the last sample is held for ever. end="strict": unbounded windows end with the trace,
     and times whose horizon passes the end are NaN.
     """
-    return _evaluate(phi, signals, end, boolean=False)
+    return _evaluate(phi, traces, end, boolean=False)
 
 
 def satisfaction_trace(
-    phi: Formula, signals: dict[str, np.ndarray], end: str = "hold"
+    phi: Formula, traces: dict[str, np.ndarray], end: str = "hold"
 ) -> np.ndarray:
     """Boolean semantics for every t, (N, P) bool; False past the horizon under end="strict"."""
-    return _evaluate(phi, signals, end, boolean=True)
+    return _evaluate(phi, traces, end, boolean=True)
 
 
-def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: bool) -> np.ndarray:
-    first = next(iter(signals.values()))
+def _evaluate(phi: Formula, traces: dict[str, np.ndarray], end: str, boolean: bool) -> np.ndarray:
+    first = next(iter(traces.values()))
     n, points = first.shape
     if end == "strict" and phi.horizon >= points:
         raise HorizonError(f"horizon {phi.horizon} exceeds a trace of {points} points")
@@ -53,7 +53,7 @@ def _evaluate(phi: Formula, signals: dict[str, np.ndarray], end: str, boolean: b
     stack: list[list[np.ndarray]] = []
     for op, lo, hi, channel, threshold in phi.rows():
         if channel is not None:
-            x = sum(c * signals[name].astype(np.float64) for name, c in channel)
+            x = sum(c * traces[name].astype(np.float64) for name, c in channel)
             assert isinstance(x, np.ndarray)
             values: np.ndarray
             if boolean:

@@ -35,7 +35,7 @@ class Facts:
     stored: Stored = "float32"
     schema: str | None = None  # JSON
     recipe: dict[str, Any] | None = None  # makes the vectors again, see vectors.py
-    signals: bytes | None = None  # the traces that the recipe needs, as npy
+    traces: bytes | None = None  # the traces that the recipe needs, as npy
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind) or self.stored not in get_args(Stored):
@@ -49,12 +49,12 @@ class Facts:
             raise RhovecError(f"dimension must be 1 to {MAX_DIMENSION}, not {self.dimension}")
 
     def to_json(self) -> str:
-        """All but the signals."""
-        return json.dumps(asdict(self) | {"signals": None}, sort_keys=True)
+        """All but the traces."""
+        return json.dumps(asdict(self) | {"traces": None}, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str, signals: bytes | None) -> Facts:
-        return cls(**(json.loads(text) | {"signals": signals}))
+    def from_json(cls, text: str, traces: bytes | None) -> Facts:
+        return cls(**(json.loads(text) | {"traces": traces}))
 
 
 class Batch(NamedTuple):

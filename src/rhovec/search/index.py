@@ -25,7 +25,7 @@ from ..errors import RhovecError
 from ..formula import Formula, Schema
 from ..formula.reader import FormulaLike, as_formulae
 from ..kernel import Progress
-from ..signals import BaseMeasure
+from ..traces import BaseMeasure
 from . import version1
 from .backend import Backend, Batch, Filter, Found, Stored
 from .file import FileBackend
@@ -33,7 +33,7 @@ from .rows import REPAIR, TYPES, unit_rows
 from .vectors import Kernel, Vectors, as_vectors, describe, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
-JUDGE_SIGNALS, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
+JUDGE_TRACES, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
 MIN_RERANKED = 50  # hits that the kernel looks at, at least
 MAX_JUDGED = 128  # possible groups that the kernel looks at in one call
 MARGIN = 0.02  # below the threshold, where vectors may be wrong about a duplicate
@@ -53,7 +53,7 @@ class Hit:
     formula: Formula
     tags: tuple[str, ...]
     similarity: float  # by the vectors
-    kernel: float | None = None  # exact similarity on the kernel's signals, if it was asked for
+    kernel: float | None = None  # exact similarity on the kernel's traces, if it was asked for
     standard_error: float | None = None  # of `kernel`
     requirement: str | None = None  # its identifier, e.g. "REQ-12"
 
@@ -98,7 +98,7 @@ class Index:
         """Make a new library, in memory or in a file, which appears once it is complete.
 
         vectors: a model, or a kernel whose signatures are taken; by default those of an StlKernel
-            with 1000 signals of mu0, in as many variables as the formulae have.
+            with 1000 traces of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
         requirements: an identifier for each formula, such as "REQ-12", or None for each without one.
         tags: for all formulae; or, in a list, a list for each.
@@ -223,7 +223,7 @@ class Index:
         max_depth: only entries that are nested no deeper.
         rerank: order the best candidates (five for each hit asked for, at least 50) by an exact
             kernel: your own; or with True the one that the vectors approximate, with 10,000 other
-            signals of mu0 (or your traces).
+            traces of mu0 (or your traces).
         """
         k = _whole(k, "k")
         if k < 1:
@@ -332,10 +332,10 @@ class Index:
     ) -> tuple[Kernel, list[Formula], list[Formula]]:
         """The exact kernel, and the formulae as it reads them: on mu0 they are lowered."""
         if kernel is None and self.vectors:
-            kernel = self._kernel = self._kernel or self.vectors.kernel(JUDGE_SIGNALS, JUDGE_SEED)
+            kernel = self._kernel = self._kernel or self.vectors.kernel(JUDGE_TRACES, JUDGE_SEED)
         if kernel is None or isinstance(kernel.measure, BaseMeasure):
             first, second = _lowered(first, self.schema), _lowered(second, self.schema)
-        return kernel or usual_kernel([*first, *second], JUDGE_SIGNALS), first, second
+        return kernel or usual_kernel([*first, *second], JUDGE_TRACES), first, second
 
     def _groups(
         self, threshold: float, kernel: Kernel | None, progress: Progress | None

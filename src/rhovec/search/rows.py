@@ -34,7 +34,7 @@ from .backend import Batch, Entry, Facts, Progress
 
 APPLICATION, VERSION = 0x72686F76, 2  # in the file's header
 SCHEMA = (
-    "CREATE TABLE facts (id INTEGER PRIMARY KEY, identity TEXT, facts TEXT, signals BLOB, "
+    "CREATE TABLE facts (id INTEGER PRIMARY KEY, identity TEXT, facts TEXT, traces BLOB, "
     "checksum INTEGER)",
     "CREATE TABLE state (id INTEGER PRIMARY KEY, last INTEGER, deletions INTEGER, labels INTEGER, "
     "digest INTEGER, checksum INTEGER)",
@@ -120,7 +120,7 @@ class Rows:
             for statement in SCHEMA:
                 database.execute(statement)
             identity, text = uuid4().hex, facts.to_json()
-            values = (identity, text, facts.signals, _facts_checksum(identity, text, facts.signals))
+            values = (identity, text, facts.traces, _facts_checksum(identity, text, facts.traces))
             database.execute("INSERT INTO facts VALUES (1, ?, ?, ?, ?)", values)
             empty = State(0, 0, 0, 0)
             checksum = _checksum(bytes.fromhex(identity), b"state", empty)
@@ -177,12 +177,12 @@ class Rows:
     # -- facts and state -------------------------------------------------------------------
 
     def _read_facts(self) -> tuple[str, Facts]:
-        found = self.database.execute("SELECT identity, facts, signals, checksum FROM facts")
+        found = self.database.execute("SELECT identity, facts, traces, checksum FROM facts")
         try:
-            ((identity, text, signals, checksum),) = found.fetchall()
-            if checksum != _facts_checksum(identity, text, signals):
+            ((identity, text, traces, checksum),) = found.fetchall()
+            if checksum != _facts_checksum(identity, text, traces):
                 raise ValueError("checksum")
-            return identity, Facts.from_json(text, signals)
+            return identity, Facts.from_json(text, traces)
         except (ValueError, TypeError, RecursionError):
             raise RhovecError(f"{self.name}: its description is damaged; {REPAIR}") from None
 
@@ -472,8 +472,8 @@ def texts_of(text: str) -> list[str]:
     return names
 
 
-def _facts_checksum(identity: str, text: str, signals: bytes | None) -> int:
-    return _checksum(b"", b"facts", (identity, text, signals is None), signals or b"")
+def _facts_checksum(identity: str, text: str, traces: bytes | None) -> int:
+    return _checksum(b"", b"facts", (identity, text, traces is None), traces or b"")
 
 
 def signed(number: int) -> int:

@@ -1,6 +1,6 @@
 """What turns formulae into unit vectors for a library: anything with the methods of `Vectors`.
 
-A trained model is one. Another are signatures, the robustness of a formula on a kernel's signals
+A trained model is one. Another are signatures, the robustness of a formula on a kernel's traces
 scaled to norm 1: they have no limit on variables or on the size of a formula, and their inner products
 are k'. A library stores what it takes to make its signatures again (the parameters of the base measure,
 or the traces themselves), so that it answers formulae wherever it is opened. Of anything else it stores
@@ -22,14 +22,14 @@ from ..compare import default_measure
 from ..errors import RhovecError
 from ..formula import Formula, Schema
 from ..kernel import BooleanKernel, IntegratedKernel, StlKernel
-from ..signals import BaseMeasure, Measure, Trajectories
+from ..traces import BaseMeasure, Measure, TraceMeasure
 from .backend import Facts, Kind, Stored
 
 Kernel = StlKernel | BooleanKernel | IntegratedKernel
 KERNELS: dict[str, type[Kernel]] = {
     "robustness": StlKernel, "boolean": BooleanKernel, "integrated": IntegratedKernel,
 }  # fmt: skip
-MAX_SIGNALS = 500 << 20  # bytes of traces stored in a library
+MAX_TRACES = 500 << 20  # bytes of traces stored in a library
 
 
 class Vectors(Protocol):
@@ -46,13 +46,13 @@ class Vectors(Protocol):
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
         """Unit rows (B, D) float32."""
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> Kernel:
-        """The exact kernel that inner products approximate, on `n_signals` signals."""
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> Kernel:
+        """The exact kernel that inner products approximate, on `n_traces` traces."""
 
 
 @dataclass(frozen=True)
 class Signatures:
-    """Monte Carlo signatures: robustness on a kernel's signals, as unit vectors."""
+    """Monte Carlo signatures: robustness on a kernel's traces, as unit vectors."""
 
     source: Kernel
 
@@ -62,9 +62,9 @@ class Signatures:
 
     @property
     def fingerprint(self) -> str:
-        facts, signals = self.recipe()
+        facts, traces = self.recipe()
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-        digest.update(signals or b"")
+        digest.update(traces or b"")
         return digest.hexdigest()[:12]
 
     @property
@@ -74,14 +74,14 @@ class Signatures:
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
         return self.source.signatures(formulae)
 
-    def kernel(self, n_signals: int | None = None, seed: int = 0) -> Kernel:
-        """The same kernel on `n_signals` other signals of mu0; on traces, itself."""
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> Kernel:
+        """The same kernel on `n_traces` other traces of mu0; on traces, itself."""
         if not isinstance(self.source.measure, BaseMeasure):
             return self.source
-        return replace(self.source, n_signals=n_signals, seed=self.source.seed + seed)
+        return replace(self.source, n_traces=n_traces, seed=self.source.seed + seed)
 
     def recipe(self) -> tuple[dict[str, Any], bytes | None]:
-        """Parameters that make the same signatures again, and signals other than mu0's as npy."""
+        """Parameters that make the same signatures again, and traces other than mu0's as npy."""
         kernel = self.source
         facts: dict[str, Any] = {
             "kernel": next(name for name, kind in KERNELS.items() if kind is type(kernel)),
@@ -90,21 +90,21 @@ class Signatures:
         }
         measure = kernel.measure
         if isinstance(measure, BaseMeasure):
-            signals = {"n_signals": measure.count(kernel.n_signals), "seed": kernel.seed}
-            return facts | signals | {"measure": asdict(measure)}, None
+            traces = {"n_signals": measure.count(kernel.n_traces), "seed": kernel.seed}
+            return facts | traces | {"measure": asdict(measure)}, None
         stream = io.BytesIO()
-        drawn = np.concatenate(list(measure.blocks(kernel.n_signals, kernel.seed)))
+        drawn = np.concatenate(list(measure.blocks(kernel.n_traces, kernel.seed)))
         np.save(stream, drawn, allow_pickle=False)
         return facts | {"variables": list(measure.variables)}, stream.getvalue()
 
     @classmethod
-    def from_recipe(cls, facts: dict[str, Any], signals: bytes | None) -> Signatures:
+    def from_recipe(cls, facts: dict[str, Any], traces: bytes | None) -> Signatures:
         """Inverse of `recipe`. Raises KeyError, TypeError or ValueError if this is none."""
-        if signals is None:
+        if traces is None:
             measure: Measure = BaseMeasure(**facts["measure"])
         else:
-            values = np.lib.format.read_array(io.BytesIO(signals), allow_pickle=False)
-            measure = Trajectories(values, facts["variables"])
+            values = np.lib.format.read_array(io.BytesIO(traces), allow_pickle=False)
+            measure = TraceMeasure(values, facts["variables"])
         return cls(
             KERNELS[facts["kernel"]](
                 measure,
@@ -125,29 +125,29 @@ def describe(
     vectors: Vectors, dimension: int, schema: Schema | None = None, stored: Stored = "float32"
 ) -> Facts:
     """The facts of a library with these vectors."""
-    recipe, signals = vectors.recipe() if isinstance(vectors, Signatures) else (None, None)
-    if signals and len(signals) > MAX_SIGNALS:
+    recipe, traces = vectors.recipe() if isinstance(vectors, Signatures) else (None, None)
+    if traces and len(traces) > MAX_TRACES:
         raise RhovecError(
-            f"a library stores the traces of its signatures, and these have {len(signals) >> 20} MB; "
+            f"a library stores the traces of its signatures, and these have {len(traces) >> 20} MB; "
             "take fewer traces"
         )
     kind: Kind = getattr(vectors, "kind", "kernel")
     sigma2 = float(vectors.kernel().sigma2) if kind == "cosine" else None
     text = schema.to_json() if schema else None
-    return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, signals)
+    return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, traces)
 
 
 def vectors_of(facts: Facts) -> Vectors | None:
     """What made a library's vectors, if it can be had without asking the user."""
     if facts.recipe is not None:
-        return Signatures.from_recipe(facts.recipe, facts.signals)
+        return Signatures.from_recipe(facts.recipe, facts.traces)
     from ..models.model import DEFAULT, load
 
     model = load() if DEFAULT.is_dir() else None
     return model if model and model.fingerprint == facts.fingerprint else None
 
 
-def usual_kernel(formulae: Iterable[Formula], n_signals: int | None = None) -> StlKernel:
+def usual_kernel(formulae: Iterable[Formula], n_traces: int | None = None) -> StlKernel:
     """The kernel on mu0 with as many variables as formulae in x_0, x_1, ... need."""
     needed = default_measure(formulae)
-    return StlKernel(BaseMeasure(max(3, needed.n_variables)), n_signals)
+    return StlKernel(BaseMeasure(max(3, needed.n_variables)), n_traces)

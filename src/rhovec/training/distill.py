@@ -71,7 +71,7 @@ class Config(RunConfig):
     batch: int = 2048  # formulae per batch, all pairs of which are compared
     accumulate: int = 1  # batches per step
     kernel: str = "robustness"  # the teacher: robustness, boolean or integrated
-    signals: int = 1024  # fresh traces per batch
+    traces: int = 1024  # fresh traces per batch
     sigma2: float = 0.2  # of the kernel
     loss: str = "squared"  # squared: pairs of a family weigh more; focal: the paper's
     family_weight: float = 128.0  # squared: weight of pairs of the same family; that of others is 1
@@ -92,12 +92,12 @@ class Config(RunConfig):
 PRESETS = {
     "default": Config(),
     "paper": Config(
-        steps=32_000, batch=128, accumulate=4, signals=1000, loss="focal",
+        steps=32_000, batch=128, accumulate=4, traces=1000, loss="focal",
         corpus="families", optimiser="adamw", lr=1e-5, adam_lr=1e-5, warmup=500, average=0.0,
         tokens="text", width=1024, layers=12, heads=16, head="projector", channels=3, points=1000,
     ),
     "tiny": Config(
-        steps=300, batch=128, signals=128, lr=5e-3, adam_lr=5e-3, warmup=20,
+        steps=300, batch=128, traces=128, lr=5e-3, adam_lr=5e-3, warmup=20,
         width=64, layers=2, heads=2, dimension=128, bank=4096, workers=1, every=20, validate=100,
     ),
 }  # fmt: skip
@@ -287,7 +287,7 @@ class EncoderTask(Task[Encoder]):
         recipes(config)  # which refuses a corpus that it does not know
         head = make_head(part_of(config, EncoderConfig))
         if kernel is None:
-            kernel = make_kernel(config, config.signals)
+            kernel = make_kernel(config, config.traces)
         else:  # so that the record of the run names it
             config = replace(config, kernel=kernel_name(kernel))
         check_kernel(kernel, config, head)

@@ -74,7 +74,7 @@ class Config(RunConfig):
     batch: int = 1024  # formulae per step
     vectors: str = "neural"  # neural: the encoder's; anchors: exact kernel values to fixed formulae
     model: str = ""  # folder of the encoder; empty: the shipped one
-    signals: int = 2048  # anchors: traces of the kernel
+    traces: int = 2048  # anchors: traces of the kernel
     sigma2: float = 0.2  # anchors: of the kernel
     noise: float = 0.05  # expected length of the noise that is added to a unit vector
     corpus: str = "simplest"  # simplest: simplest forms as targets; families: the corpus as it is

@@ -26,13 +26,13 @@ from ..models import store
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder
 from ..models.model import DEFAULT
-from ..signals import BaseMeasure
+from ..traces import BaseMeasure
 from . import distill, invert
 from .records import environment, write_json
 from .teachers import kernel_name, make_kernel, reseeded
 from .vectors import vector_source
 
-SIGNALS = 16_384  # traces of the kernel that vectors are compared with
+TRACES = 16_384  # traces of the kernel that vectors are compared with
 SEED = 1234  # of those traces
 MEASURED = {  # which row of `outside` gives the error beyond a range
     "threshold": "thresholds x 1000000",
@@ -48,7 +48,7 @@ def publish_encoder(
     config: distill.Config,
     encoder: Encoder,
     files: Iterable[str | Path] = (),
-    signals: int = SIGNALS,
+    traces: int = TRACES,
     families: int = 188,
     kernel: Kernel | None = None,
 ) -> list[dict[str, Any]]:
@@ -63,9 +63,9 @@ def publish_encoder(
         return distill.embed(encoder, Programs.pack(formulae)).cpu().numpy()
 
     if kernel is None:
-        kernel = make_kernel(config, signals)
+        kernel = make_kernel(config, traces)
     config = replace(config, kernel=kernel_name(kernel))
-    judge = reseeded(kernel, SEED, signals)
+    judge = reseeded(kernel, SEED, traces)
     sets: list[FormulaSet] = [
         held_out(families, channels, pairs=8 * families)
         for channels in sorted({min(3, config.channels), config.channels})

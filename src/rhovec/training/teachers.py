@@ -25,7 +25,7 @@ from ..kernel import Teacher as Kernel
 from ..models.heads import Head
 from ..models.model import KERNELS
 from ..robustness import cpu, lowering
-from ..signals import BaseMeasure
+from ..traces import BaseMeasure
 from .loop import RunConfig
 
 
@@ -39,7 +39,7 @@ class Teacher(Protocol):
         """Kernel (B, B) of the whole batch, on `times` as many traces as in a step."""
 
 
-def make_kernel(config: Any, signals: int, seed: int = 0) -> Any:
+def make_kernel(config: Any, traces: int, seed: int = 0) -> Any:
     """The kernel that a configuration describes, on the base measure."""
     if config.kernel not in KERNELS:
         raise RhovecError(
@@ -48,7 +48,7 @@ def make_kernel(config: Any, signals: int, seed: int = 0) -> Any:
         )
     measure = BaseMeasure(n_variables=config.channels, points=config.points)
     device = config.device if config.device.startswith("cuda") else "cpu"
-    return KERNELS[config.kernel](measure, signals, config.sigma2, seed, device=device)
+    return KERNELS[config.kernel](measure, traces, config.sigma2, seed, device=device)
 
 
 def kernel_name(kernel: Kernel) -> str:
@@ -106,7 +106,7 @@ class OnlineTeacher:
     def __init__(self, kernel: SampledKernel, device: torch.device, rank: int, world: int):
         assert isinstance(kernel.measure, BaseMeasure)
         self.kernel, self.measure = kernel, kernel.measure
-        self.traces = kernel.measure.count(kernel.n_signals)
+        self.traces = kernel.measure.count(kernel.n_traces)
         self.rank, self.world = rank, world
         self.generator = torch.Generator(device)
 
@@ -140,7 +140,7 @@ class GramTeacher:
         measure = getattr(kernel, "measure", None)
         self.traces = 0
         if isinstance(measure, BaseMeasure):
-            self.traces = measure.count(getattr(kernel, "n_signals", None))
+            self.traces = measure.count(getattr(kernel, "n_traces", None))
 
     def prepare(self, batch: Programs, share: Programs) -> list[Any]:
         return batch.unpack()
@@ -155,7 +155,7 @@ def reseeded(kernel: Any, seed: int, traces: int) -> Any:
     if "seed" not in getattr(kernel, "__dataclass_fields__", ()):
         return kernel
     if isinstance(getattr(kernel, "measure", None), BaseMeasure):
-        kernel = replace(kernel, n_signals=traces)
+        kernel = replace(kernel, n_traces=traces)
     return replace(kernel, seed=seed)
 
 

@@ -19,7 +19,7 @@ from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
 from ..models.model import DEFAULT
 from ..robustness import lowering
-from ..signals import BaseMeasure
+from ..traces import BaseMeasure
 from .device import to_device
 from .distill import BANDS, embed
 from .loop import rows_to_reserve
@@ -104,7 +104,7 @@ class Anchors:
         self.device = torch.device(config.device)
         self.sigma2, self.points = config.sigma2, config.points
         measure = BaseMeasure(n_variables=config.channels, points=config.points)
-        traces = measure.sample(config.signals, seed=ANCHOR_SEED)
+        traces = measure.sample(config.traces, seed=ANCHOR_SEED)
         self.traces = torch.from_numpy(traces).to(self.device)
         three, all_channels = np.array_split(np.arange(config.dimension), 2)
         self.anchors = Programs.join([

@@ -1,4 +1,4 @@
-"""Probability measures over traces: mu0 (`BaseMeasure`) and the user's own (`Trajectories`).
+"""Probability measures over traces: mu0 (`BaseMeasure`) and the user's own (`TraceMeasure`).
 
 Random traces are drawn in blocks of 1024, and each variable of each block has its own seed (seed,
 block, variable). So a sample of n traces is the beginning of any larger sample, x_0 does not change
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..errors import SignalError
-from .traces import PathLike, as_names, listed, read_traces
+from ..errors import TraceError
+from .reading import PathLike, as_names, listed, read_traces
 
 if TYPE_CHECKING:
     import torch
 
 BLOCK = 1024  # traces; changing it changes what every seed draws
-DEFAULT_SIGNALS = 1000
+DEFAULT_TRACES = 1000
 AHEAD = min(8, os.cpu_count() or 1)  # blocks drawn at once
 _TINY = float(np.finfo(np.float32).tiny)  # keeps a single spacing of 0 from being divided by itself
 
@@ -66,23 +66,23 @@ class BaseMeasure:
 
     def __post_init__(self) -> None:
         if min(_whole("n_variables", self.n_variables), _whole("points", self.points)) < 1:
-            raise SignalError("a base measure needs at least one variable and one point")
+            raise TraceError("a base measure needs at least one variable and one point")
         for name in ("mu0", "sigma0", "mu1", "sigma1", "q", "q0"):
             if not isinstance(getattr(self, name), float | int | np.number):
-                raise SignalError(f"{name} must be a number, not {getattr(self, name)!r}")
+                raise TraceError(f"{name} must be a number, not {getattr(self, name)!r}")
         if not (0 <= self.q <= 1 and 0 <= self.q0 <= 1):
-            raise SignalError(f"q and q0 are probabilities, not {self.q} and {self.q0}")
+            raise TraceError(f"q and q0 are probabilities, not {self.q} and {self.q0}")
         if not all(map(math.isfinite, (self.mu0, self.sigma0, self.mu1, self.sigma1))):
-            raise SignalError("mu0, sigma0, mu1 and sigma1 must be finite")
+            raise TraceError("mu0, sigma0, mu1 and sigma1 must be finite")
         if self.sigma0 < 0 or self.sigma1 < 0:
-            raise SignalError("sigma0 and sigma1 are standard deviations: give 0 or more")
+            raise TraceError("sigma0 and sigma1 are standard deviations: give 0 or more")
 
     @property
     def variables(self) -> tuple[str, ...]:
         return tuple(f"x_{i}" for i in range(self.n_variables))
 
     def count(self, n: int | None = None) -> int:
-        return DEFAULT_SIGNALS if n is None else _positive(n)
+        return DEFAULT_TRACES if n is None else _positive(n)
 
     def sample(self, n: int | None = None, seed: int = 0) -> np.ndarray:
         """n traces, (n, V, P) float32: the first n of any larger sample with the same seed."""
@@ -149,43 +149,43 @@ class BaseMeasure:
         return torch.cat([start * self.sigma0 + self.mu0, steps], dim=2).cumsum_(dim=2)
 
 
-class Trajectories:
+class TraceMeasure:
     """The user's own traces as a measure: each is as likely as any other.
 
-    signals: (N, V, P), or a list of (V, P_i); shorter traces are extended to the longest one by
+    traces: (N, V, P), or a list of (V, P_i); shorter traces are extended to the longest one by
         holding their last sample.
     variables: the names of axis V (default: x_0, x_1, ...).
     """
 
     def __init__(
-        self, signals: np.ndarray | Sequence[np.ndarray], variables: Sequence[str] | None = None
+        self, traces: np.ndarray | Sequence[np.ndarray], variables: Sequence[str] | None = None
     ):
-        if isinstance(signals, list | tuple):
-            values = _held_to_one_length(signals)
+        if isinstance(traces, list | tuple):
+            values = _held_to_one_length(traces)
         else:
-            values = _real(signals, "trajectories")
+            values = _real(traces, "traces")
         self.values: np.ndarray = values
         if values.ndim != 3 or 0 in values.shape:
-            raise SignalError(
-                "trajectories must be an array (trajectories, variables, points) without a 0, "
+            raise TraceError(
+                "traces must be an array (traces, variables, points) without a 0, "
                 f"not of shape {values.shape}"
             )
         names = tuple(f"x_{i}" for i in range(values.shape[1]))
         self.variables: tuple[str, ...] = names if variables is None else as_names(variables)
         if len(self.variables) != len(names):
-            raise SignalError(
+            raise TraceError(
                 f"variables must be {len(names)} different names, not {listed(self.variables)}"
             )
 
     @classmethod
-    def read(cls, paths: PathLike | Sequence[PathLike], **options: Any) -> Trajectories:
+    def read(cls, paths: PathLike | Sequence[PathLike], **options: Any) -> TraceMeasure:
         """Read the traces of files; the options are those of `read_traces`."""
         found = read_traces(paths, **options)
         return cls(found.values, found.variables)
 
     def __repr__(self) -> str:
         n, _, points = self.values.shape
-        return f"Trajectories({n} of {points} points; {listed(self.variables)})"
+        return f"TraceMeasure({n} of {points} points; {listed(self.variables)})"
 
     @property
     def points(self) -> int:
@@ -195,7 +195,7 @@ class Trajectories:
         if n is None:
             return len(self.values)
         if _positive(n) > len(self.values):
-            raise SignalError(f"{n} trajectories were asked for, but there are {len(self.values)}")
+            raise TraceError(f"{n} traces were asked for, but there are {len(self.values)}")
         return n
 
     def blocks(self, n: int | None = None, seed: int = 0) -> Iterator[np.ndarray]:
@@ -208,21 +208,21 @@ class Trajectories:
 
 
 def _positive(n: int) -> int:
-    if _whole("n_signals", n) < 1:
-        raise SignalError(f"at least one signal is needed, not {n}")
+    if _whole("n_traces", n) < 1:
+        raise TraceError(f"at least one trace is needed, not {n}")
     return n
 
 
 def _seed(seed: int) -> int:
     if _whole("seed", seed) < 0:
-        raise SignalError(f"seed must not be negative, not {seed}")
+        raise TraceError(f"seed must not be negative, not {seed}")
     return seed
 
 
 def _whole(name: str, value: int) -> int:
     """A whole number: an int of Python's or NumPy's."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise SignalError(f"{name} must be a whole number, not {value!r}")
+        raise TraceError(f"{name} must be a whole number, not {value!r}")
     return int(value)
 
 
@@ -230,7 +230,7 @@ def _real(values: Any, what: str) -> np.ndarray:
     """An array of real numbers; one with masked entries is refused, as their values mean nothing."""
     if np.ma.is_masked(values):
         masked = int(np.ma.getmaskarray(values).sum())
-        raise SignalError(
+        raise TraceError(
             f"{what}: {masked} values are masked; fill them in, or leave out the traces that lack them"
         )
     try:
@@ -238,17 +238,17 @@ def _real(values: Any, what: str) -> np.ndarray:
     except ValueError:
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
-        raise SignalError(f"{what} must be a rectangular array of real numbers")
+        raise TraceError(f"{what} must be a rectangular array of real numbers")
     return array
 
 
 def _held_to_one_length(traces: Sequence[Any]) -> np.ndarray:
     """(N, V, P) of traces (V, P_i), each extended to the longest by its last sample."""
-    arrays = [_real(trace, f"trajectory {i}") for i, trace in enumerate(traces)]
+    arrays = [_real(trace, f"trace {i}") for i, trace in enumerate(traces)]
     for i, array in enumerate(arrays):
         if array.ndim != 2 or 0 in array.shape or len(array) != len(arrays[0]):
-            raise SignalError(
-                f"trajectory {i} has shape {array.shape}; give each one as (variables, points), "
+            raise TraceError(
+                f"trace {i} has shape {array.shape}; give each one as (variables, points), "
                 "all with the same variables"
             )
     longest = max((a.shape[1] for a in arrays), default=0)

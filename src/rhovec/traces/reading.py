@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from ..errors import MissingDependencyError, SignalError
+from ..errors import MissingDependencyError, TraceError
 from ..formula.core import natural_key
 
 ID_COLUMNS = ("trace", "id", "trace_id")
@@ -66,7 +66,7 @@ def read_traces(
         has one of them and it is not among the variables).
     """
     if layout not in ("auto", "wide", "long"):
-        raise SignalError(f'layout must be "auto", "wide" or "long", not {layout!r}')
+        raise TraceError(f'layout must be "auto", "wide" or "long", not {layout!r}')
     files = _files([paths] if isinstance(paths, str | Path) else paths)
     names = None if variables is None else as_names(variables)
     request = _Request(layout, names, id_column, time_column)
@@ -92,9 +92,9 @@ def as_names(variables: Sequence[str]) -> tuple[str, ...]:
     names = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in names:
         if not isinstance(name, str) or not name:
-            raise SignalError(f"variables must be names, not {name!r}")
+            raise TraceError(f"variables must be names, not {name!r}")
     if not names or len(set(names)) < len(names):
-        raise SignalError(f"variables must be names, each given once, not {listed(names)}")
+        raise TraceError(f"variables must be names, each given once, not {listed(names)}")
     return names
 
 
@@ -153,16 +153,16 @@ def _files(paths: Sequence[PathLike]) -> list[Path]:
         if path.is_dir():
             found = [f for f in path.iterdir() if f.suffix.lower() in SUFFIXES and f.is_file()]
             if not found:
-                raise SignalError(f"{path}: this folder has no {', '.join(SUFFIXES)} file")
+                raise TraceError(f"{path}: this folder has no {', '.join(SUFFIXES)} file")
             files += sorted(found, key=lambda f: natural_key(f.name))
         elif not path.exists():
-            raise SignalError(f"{path}: no such file")
+            raise TraceError(f"{path}: no such file")
         elif path.suffix.lower() not in SUFFIXES:
-            raise SignalError(f"{path}: the name must end in {', '.join(SUFFIXES)}")
+            raise TraceError(f"{path}: the name must end in {', '.join(SUFFIXES)}")
         else:
             files.append(path)
     if not files:
-        raise SignalError("no trace file given")
+        raise TraceError("no trace file given")
     return files
 
 
@@ -181,7 +181,7 @@ def _read_file(file: Path, request: _Request) -> list[_Trace]:
         return _assemble(file, roles, table, request, lambda row: _line(file, row))
     except OSError as error:
         reason = error.strerror or str(error).partition("\n")[0]
-        raise SignalError(f"{file}: cannot be read: {reason}") from None
+        raise TraceError(f"{file}: cannot be read: {reason}") from None
 
 
 # -- tables --------------------------------------------------------------------------------------
@@ -191,10 +191,10 @@ def _roles(file: Path, header: list[str], request: _Request) -> _Roles:
     """Which column is what."""
     known = set(header)
     if "" in known:
-        raise SignalError(f"{file}: column {header.index('') + 1} has no name")
+        raise TraceError(f"{file}: column {header.index('') + 1} has no name")
     if len(known) < len(header):
         name = next(name for name, count in Counter(header).items() if count > 1)
-        raise SignalError(f"{file}: column {name!r} appears twice")
+        raise TraceError(f"{file}: column {name!r} appears twice")
 
     def special(asked: str | None, usual: tuple[str, ...]) -> str | None:
         if asked is not None:
@@ -205,8 +205,8 @@ def _roles(file: Path, header: list[str], request: _Request) -> _Roles:
         free = {name.lower(): name for name in reversed(header) if name not in taken}
         return next((free[name] for name in usual if name in free), None)
 
-    def missing(name: str) -> SignalError:
-        return SignalError(f"{file}: there is no column {name!r}; it has: {listed(header)}")
+    def missing(name: str) -> TraceError:
+        return TraceError(f"{file}: there is no column {name!r}; it has: {listed(header)}")
 
     is_long = request.layout == "long" or (
         request.layout == "auto" and known.issuperset(("variable", "value"))
@@ -222,9 +222,9 @@ def _roles(file: Path, header: list[str], request: _Request) -> _Roles:
         if name not in known:
             raise missing(name)
         if name in (id_column, time_column):
-            raise SignalError(f"{file}: column {name!r} is the id or the time, not a variable")
+            raise TraceError(f"{file}: column {name!r} is the id or the time, not a variable")
     if not wanted:
-        raise SignalError(f"{file}: there is no column besides id and time")
+        raise TraceError(f"{file}: there is no column besides id and time")
     return _Roles(wanted[1:] if is_long else wanted, id_column, time_column, is_long)
 
 
@@ -244,7 +244,7 @@ def _assemble(
         found = table.labels["variable"]
         names = request.variables or tuple(found)
         for name in sorted(set(names).difference(found), key=names.index):
-            raise SignalError(f"{file}: no variable {name!r}; it has: {listed(found)}")
+            raise TraceError(f"{file}: no variable {name!r}; it has: {listed(found)}")
         n_series = len(names)
         places = {name: i for i, name in enumerate(names)}
         place = np.array([places.get(name, -1) for name in found])
@@ -261,18 +261,18 @@ def _assemble(
         start = stop - counts[i].sum()
         if (counts[i] != counts[i, 0]).any():
             other = int((counts[i] != counts[i, 0]).argmax())
-            raise SignalError(
+            raise TraceError(
                 f"{file}: {_named(ids[i])}variable {names[0]!r} has {counts[i, 0]} values, "
                 f"but {names[other]!r} has {counts[i, other]}; give each one row per time step"
             )
         if start == stop:
-            raise SignalError(f"{file}: {_named(ids[i])}no value of {listed(names)}")
+            raise TraceError(f"{file}: {_named(ids[i])}no value of {listed(names)}")
         part = slice(start, stop)
         own_times = None if times is None else times[part].reshape(n_series, -1)
         own_rows = rows[part].reshape(n_series, -1)
         if own_times is not None and (own_times != own_times[0]).any():
             s, p = np.argwhere(own_times != own_times[0])[0].tolist()
-            raise SignalError(
+            raise TraceError(
                 f"{file}{where(int(own_rows[s, p]))}: {names[s]!r} is at time "
                 f"{own_times[s, p]:g} where {names[0]!r} is at {own_times[0, p]:g}"
             )
@@ -301,7 +301,7 @@ def _in_order(trace: _Trace, names: tuple[str, ...], first: Path) -> np.ndarray:
     if set(trace.variables) != set(names):
         odd = sorted(set(trace.variables) ^ set(names), key=natural_key)[0]
         has, lacks = (first, trace.file) if odd in names else (trace.file, first)
-        raise SignalError(f"{lacks}: there is no variable {odd!r}, which {has} has")
+        raise TraceError(f"{lacks}: there is no variable {odd!r}, which {has} has")
     places = {name: i for i, name in enumerate(trace.variables)}
     return trace.values[[places[name] for name in names]]
 
@@ -320,7 +320,7 @@ def _sampling_step(traces: list[_Trace]) -> float | None:
             if wrong.any():
                 i = int(wrong.argmax())
                 where = trace.where(int(trace.rows[i + 1]))
-                raise SignalError(
+                raise TraceError(
                     f"{trace.file}{where}: the time goes from {times[i]:g} to {times[i + 1]:g}, "
                     f"but {reason}"
                 )
@@ -346,13 +346,13 @@ def _read_text(file: Path) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise SignalError(f"{file}:{line}: no UTF-8 text; save the file as UTF-8") from None
+        raise TraceError(f"{file}:{line}: no UTF-8 text; save the file as UTF-8") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise SignalError(f"{file}:{line}: binary data where text was expected")
+        raise TraceError(f"{file}:{line}: binary data where text was expected")
     text = text.rstrip("\r\n")
     if not text.strip():
-        raise SignalError(f"{file}: the file is empty")
+        raise TraceError(f"{file}: the file is empty")
     return text
 
 
@@ -363,7 +363,7 @@ def _rows(file: Path, text: str) -> Iterator[tuple[int, list[str]]]:
         for row in reader:
             yield reader.line_num, row
     except csv.Error as error:
-        raise SignalError(f"{file}:{reader.line_num}: {error}") from None
+        raise TraceError(f"{file}:{reader.line_num}: {error}") from None
 
 
 def _reader(file: Path, text: str) -> Any:
@@ -375,7 +375,7 @@ def _read_header(file: Path, text: str) -> list[str]:
     _, row = next(_rows(file, text))
     header = [name.strip() for name in row]
     if all(_is_number(name) for name in header):
-        raise SignalError(f"{file}:1: a number, but the first line must name the columns")
+        raise TraceError(f"{file}:1: a number, but the first line must name the columns")
     return header
 
 
@@ -410,7 +410,7 @@ def _read_csv(file: Path, text: str, header: list[str], roles: _Roles) -> _Table
     except (ValueError, csv.Error):
         _explain(file, text, header, roles)
     if not len(converted[roles.numbers[0]]):
-        raise SignalError(f"{file}: there is a header but no row below it")
+        raise TraceError(f"{file}: there is a header but no row below it")
     return _Table(
         converted,
         {name: np.array(column, np.int64) for name, column in codes.items()},
@@ -423,15 +423,15 @@ def _explain(file: Path, text: str, header: list[str], roles: _Roles) -> NoRetur
     needed, numeric = {*roles.numbers, *roles.texts}, set(roles.numbers)
     for line, row in islice(_rows(file, text), 1, None):
         if len(row) != len(header):
-            raise SignalError(f"{file}:{line}: {len(row)} cells, but the header has {len(header)}")
+            raise TraceError(f"{file}:{line}: {len(row)} cells, but the header has {len(header)}")
         for name, cell in zip(header, row, strict=True):
             where = f"{file}:{line}, column {name!r}"
             if name in needed and not cell.strip():
-                raise SignalError(f"{where}: the cell is empty")
+                raise TraceError(f"{where}: the cell is empty")
             if name in numeric and not _is_number(cell):
-                raise SignalError(f"{where}: {cell[:40]!r} is not a number")
+                raise TraceError(f"{where}: {cell[:40]!r} is not a number")
             if name in numeric and not np.isfinite(float(cell)):
-                raise SignalError(f"{where}: {cell.strip()} is not finite; give every value")
+                raise TraceError(f"{where}: {cell.strip()} is not finite; give every value")
     raise AssertionError("a table that cannot be converted has a bad cell")
 
 
@@ -459,22 +459,22 @@ def _read_npy(file: Path, variables: tuple[str, ...] | None) -> list[_Trace]:
         with file.open("rb") as stream:
             array = np.lib.format.read_array(stream, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
-        raise SignalError(f"{file}: no .npy file of a numeric array") from None
+        raise TraceError(f"{file}: no .npy file of a numeric array") from None
     if array.dtype.kind not in "biuf":
-        raise SignalError(f"{file}: holds {array.dtype}, not real numbers")
+        raise TraceError(f"{file}: holds {array.dtype}, not real numbers")
     shape = array.shape
     if array.ndim not in (2, 3) or 0 in shape:
-        raise SignalError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
+        raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
     batch = np.asarray(array[None] if array.ndim == 2 else array, np.float64)
     names = variables or tuple(f"x_{i}" for i in range(batch.shape[1]))
     if len(names) != batch.shape[1]:
-        raise SignalError(
+        raise TraceError(
             f"{file}: shape {shape} has {batch.shape[1]} variables, but {len(names)} are named"
         )
     finite = np.isfinite(batch)
     if not finite.all():
         n, v, p = np.unravel_index(finite.argmin(), batch.shape)
-        raise SignalError(
+        raise TraceError(
             f"{file}, trace {n}, variable {names[v]!r}, point {p}: {batch[n, v, p]} is not finite"
         )
     points = np.arange(batch.shape[2])
@@ -497,28 +497,28 @@ def _read_parquet(file: Path, request: _Request) -> tuple[_Roles, _Table]:
         roles = _roles(file, header, request)
         arrow = parquet.read_table(file, columns=[*roles.numbers, *roles.texts])
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise SignalError(
+        raise TraceError(
             f"{file}: no readable parquet file: {str(error).splitlines()[0]}"
         ) from None
     if not arrow.num_rows:
-        raise SignalError(f"{file}: the table has no rows")
+        raise TraceError(f"{file}: the table has no rows")
     numbers, codes, labels = {}, {}, {}
     for name in roles.numbers:
         column = arrow.column(name).to_numpy()
         if column.dtype.kind not in "biuf":
             kind = arrow.schema.field(name).type
-            raise SignalError(f"{file}, column {name!r}: holds {kind}, not real numbers")
+            raise TraceError(f"{file}, column {name!r}: holds {kind}, not real numbers")
         numbers[name] = column.astype(np.float64)
         if not np.isfinite(numbers[name]).all():
             row = int(np.isfinite(numbers[name]).argmin())
-            raise SignalError(
+            raise TraceError(
                 f"{file}, row {row + 1}, column {name!r}: missing or not finite; give every value"
             )
     for name in roles.texts:
         known: dict[str, int] = {}
         cells = arrow.column(name).to_pylist()
         if None in cells:
-            raise SignalError(f"{file}, row {cells.index(None) + 1}, column {name!r}: is missing")
+            raise TraceError(f"{file}, row {cells.index(None) + 1}, column {name!r}: is missing")
         codes[name] = np.array([known.setdefault(str(c), len(known)) for c in cells], np.int64)
         labels[name] = list(known)
     return roles, _Table(numbers, codes, labels)

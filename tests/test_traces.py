@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rhovec.errors import MissingDependencyError, SignalError
+from rhovec.errors import MissingDependencyError, TraceError
 from rhovec.formula import parse
-from rhovec.signals import Traces, read_traces
+from rhovec.traces import Traces, read_traces
 
 in_folder = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50
@@ -134,7 +134,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert found.ids == ("7", "8")
     assert found.dt == 2
     assert [x.tolist() for x in found.values] == [[[9, 3], [1, 3]], [[4], [5]]]
-    with pytest.raises(SignalError, match=r"'note': 'ok' is not a number"):
+    with pytest.raises(TraceError, match=r"'note': 'ok' is not a number"):
         read_traces(file, id_column="car")
 
 
@@ -177,9 +177,9 @@ def test_many_columns_take_no_quadratic_time(tmp_path: Path) -> None:
     assert len(read_traces([wide, turned], variables=names).variables) == len(names)
     assert len(read_traces([wide, turned]).variables) == len(names)
     assert len(read_traces(long, variables=names[::-1]).variables) == len(names)
-    with pytest.raises(SignalError, match=r"d.csv:2, column 'c19999'"):
+    with pytest.raises(TraceError, match=r"d.csv:2, column 'c19999'"):
         read_traces(bad)
-    with pytest.raises(SignalError) as caught:
+    with pytest.raises(TraceError) as caught:
         read_traces(wide, variables=["z"])
     assert len(str(caught.value)) < 300
     assert time.process_time() - start < 5  # 20 s and more with a search per name
@@ -222,7 +222,7 @@ def test_many_columns_take_no_quadratic_time(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_bad_tables(tmp_path: Path, lines: list[str], message: str) -> None:
-    with pytest.raises(SignalError) as caught:
+    with pytest.raises(TraceError) as caught:
         read_traces(write(tmp_path / "a.csv", *lines))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -231,7 +231,7 @@ def test_bad_tables(tmp_path: Path, lines: list[str], message: str) -> None:
 def test_the_bad_cell_is_found_in_a_long_file(tmp_path: Path) -> None:
     lines = ["x,y", *(f"{i},{i}" for i in range(9000))]
     lines[8765] = "1,1.2.3"
-    with pytest.raises(SignalError, match=r"a.csv:8766, column 'y': '1\.2\.3' is not a number"):
+    with pytest.raises(TraceError, match=r"a.csv:8766, column 'y': '1\.2\.3' is not a number"):
         read_traces(write(tmp_path / "a.csv", *lines))
 
 
@@ -251,29 +251,29 @@ def test_the_bad_cell_is_found_in_a_long_file(tmp_path: Path) -> None:
 )
 def test_bad_options(tmp_path: Path, options: dict, message: str) -> None:
     file = write(tmp_path / "a.csv", "time,x,y", "0,1,2", "1,2,3")
-    with pytest.raises(SignalError, match=message):
+    with pytest.raises(TraceError, match=message):
         read_traces(file, **options)
 
 
 def test_bad_paths(tmp_path: Path) -> None:
-    with pytest.raises(SignalError, match="this folder has no"):
+    with pytest.raises(TraceError, match="this folder has no"):
         read_traces(tmp_path)
-    with pytest.raises(SignalError, match="no such file"):
+    with pytest.raises(TraceError, match="no such file"):
         read_traces(tmp_path / "a.csv")
-    with pytest.raises(SignalError, match=r"must end in .csv"):
+    with pytest.raises(TraceError, match=r"must end in .csv"):
         read_traces(write(tmp_path / "a.xlsx", "x"))
-    with pytest.raises(SignalError, match="no trace file given"):
+    with pytest.raises(TraceError, match="no trace file given"):
         read_traces([])
     one = write(tmp_path / "1.csv", "x,y", "0,0")
     two = write(tmp_path / "2.csv", "x", "0")
-    with pytest.raises(SignalError, match=r"2.csv: there is no variable 'y', which .*1.csv has"):
+    with pytest.raises(TraceError, match=r"2.csv: there is no variable 'y', which .*1.csv has"):
         read_traces([one, two])
-    with pytest.raises(SignalError, match=r"2.csv: there is no variable 'y', which .*1.csv has"):
+    with pytest.raises(TraceError, match=r"2.csv: there is no variable 'y', which .*1.csv has"):
         read_traces([two, one])
     long = write(tmp_path / "l.csv", "id,variable,value", "a,x,0", "b,y,0")
-    with pytest.raises(SignalError, match="trace 'b': no value of x"):
+    with pytest.raises(TraceError, match="trace 'b': no value of x"):
         read_traces(long, variables=["x"])
-    with pytest.raises(SignalError, match="no variable 'z'; it has: x"):
+    with pytest.raises(TraceError, match="no variable 'z'; it has: x"):
         read_traces(write(tmp_path / "l.csv", "variable,value", "x,0"), variables=["z"])
 
 
@@ -291,7 +291,7 @@ def test_bad_paths(tmp_path: Path) -> None:
 )
 def test_bad_arrays(tmp_path: Path, array: np.ndarray, message: str) -> None:
     np.save(tmp_path / "a.npy", array)
-    with pytest.raises(SignalError, match=message):
+    with pytest.raises(TraceError, match=message):
         read_traces(tmp_path / "a.npy")
 
 
@@ -299,7 +299,7 @@ def test_arrays_are_named_by_position(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(6).reshape(2, 3))
     found = read_traces(tmp_path / "a.npy")
     assert_same(found, Traces(("x_0", "x_1"), [np.arange(6.0).reshape(2, 3)], ("a",), None))
-    with pytest.raises(SignalError, match="2 variables, but 3 are named"):
+    with pytest.raises(TraceError, match="2 variables, but 3 are named"):
         read_traces(tmp_path / "a.npy", variables=["a", "b", "c"])
 
 
@@ -315,7 +315,7 @@ def test_bad_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"t": [0, 1, 1], "x": [1, 2, 3]}, r"row 3: the time goes from 1 to 1"),
     ]:
         parquet.write_table(pa.table(columns), file)
-        with pytest.raises(SignalError, match=message):
+        with pytest.raises(TraceError, match=message):
             read_traces(file)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependencyError, match=r'pip install "rhovec\[data\]"'):
@@ -336,7 +336,7 @@ def test_junk_is_a_named_error(tmp_path: Path, data: bytes, suffix: str) -> None
     file.write_bytes(data)
     try:
         found = read_traces(file)
-    except SignalError as error:
+    except TraceError as error:
         assert str(file) in str(error)
     else:
         assert all(np.isfinite(x).all() for x in found.values)
@@ -349,7 +349,7 @@ def test_odd_cells_are_read_or_named(tmp_path: Path, cells: list[str]) -> None:
     file.write_bytes("\n".join(["x,y", *cells]).encode())
     try:
         found = read_traces(file)
-    except SignalError as error:
+    except TraceError as error:
         assert str(file) in str(error)
     else:
         assert len(found.variables) == 2
