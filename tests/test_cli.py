@@ -384,7 +384,7 @@ def test_control_c(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     process = command("parse", "-F", str(fifo))
     with fifo.open("wb"):  # which waits until the command has opened it for reading
-        process.send_trace(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, out, err) == (130, b"", b"")
 

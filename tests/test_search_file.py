@@ -298,7 +298,7 @@ def test_killed_during_add_it_keeps_what_was_confirmed(tmp_path: Path, confirmed
     ) as process:
         assert process.stdout
         lines = [process.stdout.readline() for _ in range(confirmed)]
-        process.send_trace(signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().splitlines(keepends=True)
     assert process.returncode == -signal.SIGKILL
     told = [int(i) for line in lines if line.endswith("\n") for i in line.split()]

@@ -78,7 +78,7 @@ def test_killed_and_run_again_gives_the_same_bytes(corpus: Path, tmp_path: Path)
         while process.poll() is None and len(list(tmp_path.glob("*.parquet"))) < there + 5:
             time.sleep(0.001)
         time.sleep(float(rng.uniform(0, 0.02)))
-        process.send_trace(signal.SIGKILL)
+        process.send_signal(signal.SIGKILL)
         process.wait()
         there = len(list(tmp_path.glob("*.parquet")))
     assert 0 < there < FAMILIES // SHARD

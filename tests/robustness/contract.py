@@ -146,7 +146,7 @@ class EngineContract(ABC):
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     def test_golden_traces(self) -> None:
-        x = np.array(GOLDEN["traces"], self.dtype)
+        x = np.array(GOLDEN["signals"], self.dtype)
         got = self.evaluate([rv.parse(t) for t in GOLDEN["formulae"]], x, True, "hold")
         assert np.abs(got - np.array(GOLDEN["trace"])).max() <= 1e-6 * max(1, np.abs(x).max())
 

@@ -142,7 +142,7 @@ def _killed(path: Path, share: float, longest: float, seed: int) -> list[str]:
         os.kill(child, signal.SIGKILL)
         said = stream.read()
     _, status = os.waitpid(child, 0)
-    assert begun and os.WIFTRACEED(status), said.decode()
+    assert begun and os.WIFSIGNALED(status), said.decode()
     return said.decode().splitlines()
 
 
