@@ -26,7 +26,7 @@ quick: $(VENV)/developer
 	$(BIN)/python -m pytest -x --hypothesis-profile=quick -k "not ($(LARGE))" $(QUICK)
 
 test: $(VENV)/developer
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 soak: $(VENV)/developer
 	$(BIN)/python -m pytest -m soak -s tests/soak

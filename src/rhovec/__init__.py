@@ -13,7 +13,7 @@ from .robustness import robustness, satisfaction
 from .search import Hit, Index
 from .traces import BaseMeasure, TraceMeasure, read_traces
 
-__version__ = "0.2.0"
+__version__ = "0.2.0.dev0"
 _FORMER = {"Trajectories": TraceMeasure}  # names of the first release, and what they are now
 
 

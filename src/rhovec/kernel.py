@@ -177,8 +177,7 @@ class SampledKernel(ABC):
                     f"{', '.join(self.measure.variables[:8])}; give traces that have it, or "
                     "lower the formula with a Schema"
                 )
-        constants = np.isin(programs.code[:, 0], (ops.TRUE, ops.FALSE))
-        for row in np.flatnonzero(constants).tolist():
+        for row in np.flatnonzero(ops.IS_CONSTANT[programs.code[:, 0]]).tolist():
             phi = _formula_of_row(programs, row)
             if simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE):
                 raise FormulaError(

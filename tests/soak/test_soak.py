@@ -1,19 +1,22 @@
-"""`make soak`: many kills, flipped bits and cuts, and a million rows; the record goes to results/."""
+"""`make soak`: many kills, flipped bits and cuts, a million rows and a million texts.
+
+The record goes to results/soak.json and results/soak.md.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 
+from rhovec.machine import facts
+
+from ..formula.test_reader import mutated
 from . import harness
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -24,6 +27,7 @@ TITLES = {
     "flips": "Single flipped bits, each noticed or without effect on any answer",
     "cuts": "The file cut at every page and within every page, each noticed when it is opened",
     "million": "A million rows with a checksum each",
+    "texts": "Mutated texts, read by compiled code only if the parser gives the same formula",
 }
 
 pytestmark = pytest.mark.soak
@@ -33,7 +37,8 @@ pytestmark = pytest.mark.soak
 def record() -> Iterator[dict[str, Any]]:
     """What the tests found; written once all have passed."""
     found: dict[str, Any] = {
-        "command": COMMAND, "seed": SEED, "date": time.strftime("%Y-%m-%d"), "machine": machine(),
+        "command": COMMAND, "seed": SEED, "date": time.strftime("%Y-%m-%d"),
+        "machine": {**facts(), "sqlite": sqlite3.sqlite_version},
     }  # fmt: skip
     yield found
     if set(TITLES) <= set(found):
@@ -57,29 +62,18 @@ def test_million(tmp_path: Path, record: dict[str, Any]) -> None:
     keep(record, "million", harness.million(tmp_path))
 
 
+def test_texts(record: dict[str, Any]) -> None:
+    keep(record, "texts", {"texts": 1_000_000, "read by compiled code": mutated(1_000_000, SEED)})
+
+
 def keep(record: dict[str, Any], name: str, outcome: dict[str, Any]) -> None:
     record[name] = outcome
     print(f"\n{TITLES[name]}:", *harness.lines(outcome), sep="\n  ")
 
 
-def machine() -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
-        model = names[0].partition(": ")[2] if names else model
-    return {
-        "cpu": model, "cores": os.cpu_count(), "system": platform.system(),
-        "load": round(os.getloadavg()[0], 1), "python": platform.python_version(),
-        "sqlite": sqlite3.sqlite_version, "numpy": numpy.__version__,
-    }  # fmt: skip
-
-
 def page(found: dict[str, Any]) -> str:
     host = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
-    text = [
-        f"# Soak test of the index\n\nCommand: `{COMMAND}`; seed {SEED}; {found['date']}. {host}.\n"
-    ]
+    text = [f"# Soak test\n\nCommand: `{COMMAND}`; seed {SEED}; {found['date']}. {host}.\n"]
     for name, title in TITLES.items():
         text.append(f"## {title}\n")
         text += [f"- {line}" for line in harness.lines(found[name])]

@@ -8,6 +8,8 @@ past MAX_NODES is refused.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from ..errors import FormulaError
@@ -44,10 +46,14 @@ def expand_programs(programs: Programs, keep: frozenset[int] = KNOWN) -> Program
     return programs.replace(chosen, Programs.pack(expanded))
 
 
+@cache
+def _outside(keep: frozenset[int]) -> np.ndarray:
+    return np.array([op not in keep for op in range(len(ops.TABLE))])
+
+
 def formulae_outside(programs: Programs, keep: frozenset[int]) -> np.ndarray:
     """Indices of the formulae with an operator outside of `keep`."""
-    outside = ~np.isin(np.arange(len(ops.TABLE)), list(keep))
-    found = outside[programs.code[:, 0]]
+    found = _outside(keep)[programs.code[:, 0]]
     if not found.any():
         return np.empty(0, np.int64)
     return np.flatnonzero(np.logical_or.reduceat(found, programs.offsets[:-1]))

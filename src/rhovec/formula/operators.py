@@ -84,6 +84,7 @@ ARITY = np.array([row.arity for row in TABLE], np.int64)
 IS_ATOM = np.isin(np.arange(len(TABLE)), COMPARISONS)
 IS_ABOVE = np.isin(np.arange(len(TABLE)), (GE, GT))
 IS_JUNCTION = np.isin(np.arange(len(TABLE)), (AND, OR, IMPLIES))  # a min or a max of two
+IS_CONSTANT = np.isin(np.arange(len(TABLE)), (TRUE, FALSE))
 IS_TIMED = np.array([row.timed for row in TABLE])
 
 

@@ -246,9 +246,13 @@ class _Parser:
         if token == "(":
             operators.append((0, _OPEN, start, 0, 0))
             return True
-        if token in _UNARY and not self.is_name(token):
-            op = _UNARY[token]
-            self.letter = token if token in UNARY_LETTERS else self.letter
+        op = _UNARY.get(token)
+        if op is not None and token in UNARY_LETTERS:
+            if self.is_name(token):
+                op = None
+            else:
+                self.letter = token
+        if op is not None:
             lo, hi = self.read_window() if op in _TIMED else (0, 0)
             operators.append((_BINDING[op], op, start, lo, hi))
             return True
