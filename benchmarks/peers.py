@@ -64,7 +64,7 @@ def item(
     """A piece of work: formulae on the first n traces of an npy file, (N, V, P) float32.
 
     defaults: the library as it comes, not with the options that bring it nearest to rhovec.
-    repeats, seconds: time at most so many calls, and no more once they took so long (but three).
+    repeats, seconds: limits on the number of calls and on their total time (at least three are made).
     memory: measure by how much the first call grows the process.
     """
     return {

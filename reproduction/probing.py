@@ -261,7 +261,7 @@ def _statistics(
 
 
 def _ratio(errors: list[np.ndarray], draws: np.ndarray) -> dict[str, Any]:
-    """Of the means of two errors (n,) of the same formulae."""
+    """Ratio of the means of two errors (n,) of the same formulae, with its interval."""
     both = np.stack(errors, 1)
     sums, resampled = both.sum(0), draws @ both
     return _entry(sums[:1] / sums[1:], resampled[:, 0] / resampled[:, 1])

@@ -29,31 +29,7 @@ from ..errors import FormulaError, RhovecError
 from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.programs import Programs
-from .lowering import (
-    ATOM,
-    COMPARISON,
-    CONSTANT,
-    DELAY,
-    EQUIVALENT,
-    FROM,
-    INPUT,
-    LEFT,
-    LENGTH,
-    MAXIMUM,
-    MAXIMUM_ATOM,
-    MINIMUM,
-    MINIMUM_ATOM,
-    NEGATE,
-    OFFSET,
-    OP,
-    TO,
-    UNTIL_SCAN,
-    WIDTH,
-    WINDOW_MAX,
-    WINDOW_MIN,
-    Instructions,
-    lower,
-)
+from . import lowering as ins
 
 BLOCK = 2**24  # numbers in the traces of formulae that run together
 
@@ -96,7 +72,7 @@ def robustness(
     # With its number in the place of its threshold, an instruction tells which atom it reads, also
     # where an expansion has written an atom twice.
     numbered = dataclasses.replace(programs, thresholds=np.cumsum(is_atom) - 1.0)
-    code = lower(numbered, points, trace=trace, strict=strict)
+    code = ins.lower(numbered, points, trace=trace, strict=strict)
     channels = _channels(programs, traces[:, :, : code.reach], columns)
     algebra: _Algebra
     if temperature is None:
@@ -109,7 +85,7 @@ def robustness(
     for members in _same_shape(code, max(1, BLOCK // (points * n_traces))):
         result = _run(code, members, algebra)
         if isinstance(result, float):
-            length = int(code.table[code.offsets[members[0] + 1] - 1, LENGTH])
+            length = int(code.table[code.offsets[members[0] + 1] - 1, ins.LENGTH])
             piece = traces.new_full((length, len(members), n_traces), result)
         else:
             piece = algebra.value(result)
@@ -132,33 +108,33 @@ def smooth_error_bound(phi: Formula, temperature: float, points: int) -> float:
     downwards and those upwards apart. An until whose windows hold w times lies between
     -T log(a + w + 1) and T log w. Traces are of `points` points.
     """
-    code = lower(Programs.pack([phi]), points, trace=True, strict=False)
+    code = ins.lower(Programs.pack([phi]), points, trace=True, strict=False)
     slots: dict[int, tuple[float, float]] = {}  # errors (downwards, upwards) in units of T
     for row in code.table.tolist():
-        op, to = row[OP], row[TO]
-        if op in (ATOM, CONSTANT):
+        op, to = row[ins.OP], row[ins.TO]
+        if op in (ins.ATOM, ins.CONSTANT):
             slots[to] = 0.0, 0.0
             continue
-        window = min(row[WIDTH], row[INPUT])
-        if op == UNTIL_SCAN:
-            pairs = slots.pop(row[LEFT]), slots.pop(row[FROM])
+        window = min(row[ins.WIDTH], row[ins.INPUT])
+        if op == ins.UNTIL_SCAN:
+            pairs = slots.pop(row[ins.LEFT]), slots.pop(row[ins.FROM])
             low, high = map(max, zip(*pairs, strict=True))
-            terms = min(row[DELAY], points) + window + 1
+            terms = min(row[ins.DELAY], points) + window + 1
             slots[to] = low + math.log(terms), high + math.log(window)
             continue
         low, high = slots.pop(to)
-        if op in (MINIMUM, MAXIMUM, EQUIVALENT):
-            other_low, other_high = slots.pop(row[FROM])
+        if op in (ins.MINIMUM, ins.MAXIMUM, ins.EQUIVALENT):
+            other_low, other_high = slots.pop(row[ins.FROM])
             low, high = max(low, other_low), max(high, other_high)
-        if op == NEGATE:
+        if op == ins.NEGATE:
             low, high = high, low
-        elif op in (MINIMUM, MINIMUM_ATOM):
+        elif op in (ins.MINIMUM, ins.MINIMUM_ATOM):
             low += math.log(2)
-        elif op in (MAXIMUM, MAXIMUM_ATOM):
+        elif op in (ins.MAXIMUM, ins.MAXIMUM_ATOM):
             high += math.log(2)
-        elif op == WINDOW_MIN:
+        elif op == ins.WINDOW_MIN:
             low += math.log(window)
-        elif op == WINDOW_MAX:
+        elif op == ins.WINDOW_MAX:
             high += math.log(window)
         else:
             low = high = max(low, high) + math.log(2)
@@ -191,12 +167,12 @@ def _channels(programs: Programs, traces: Tensor, columns: dict[str, int]) -> Te
     return torch.stack(rows, 1) if rows else traces.new_empty((points, 0, n_traces))
 
 
-def _same_shape(code: Instructions, most: int) -> Iterator[list[int]]:
+def _same_shape(code: ins.Instructions, most: int) -> Iterator[list[int]]:
     """Lists of at most `most` formulae whose instructions differ only in channels and thresholds."""
     shape = code.table.copy()
-    op = shape[:, OP]
-    shape[np.isin(op, (ATOM, MINIMUM_ATOM, MAXIMUM_ATOM)), FROM] = 0
-    shape[op == CONSTANT, FROM] = code.values[op == CONSTANT] > 0
+    op = shape[:, ins.OP]
+    shape[np.isin(op, (ins.ATOM, ins.MINIMUM_ATOM, ins.MAXIMUM_ATOM)), ins.FROM] = 0
+    shape[op == ins.CONSTANT, ins.FROM] = code.values[op == ins.CONSTANT] > 0
     groups: dict[bytes, list[int]] = defaultdict(list)
     for b, (first, last) in enumerate(pairwise(code.offsets)):
         groups[shape[first:last].tobytes()].append(b)
@@ -204,37 +180,37 @@ def _same_shape(code: Instructions, most: int) -> Iterator[list[int]]:
         yield from (members[i : i + most] for i in range(0, len(members), most))
 
 
-def _run(code: Instructions, members: list[int], algebra: _Algebra) -> Trace | float:
+def _run(code: ins.Instructions, members: list[int], algebra: _Algebra) -> Trace | float:
     """The value of formulae of one shape. Constants are floats that fold away, so that no trace is
     ever infinite, and no gradient inf - inf."""
     starts = code.offsets[members]
     slots: dict[int, Trace | float] = {}
 
     def atom(k: int, row: list[int]) -> Trace:
-        channels, atoms = code.table[starts + k, FROM], code.values[starts + k].astype(np.int64)
-        above = row[COMPARISON] in (ops.GE, ops.GT)
-        return algebra.atom(channels, atoms, above, row[OFFSET], row[LENGTH])
+        channels, atoms = code.table[starts + k, ins.FROM], code.values[starts + k].astype(np.int64)
+        above = row[ins.COMPARISON] in (ops.GE, ops.GT)
+        return algebra.atom(channels, atoms, above, row[ins.OFFSET], row[ins.LENGTH])
 
     for k, row in enumerate(code.table[starts[0] : code.offsets[members[0] + 1]].tolist()):
-        op, to, length, width = row[OP], row[TO], row[LENGTH], row[WIDTH]
-        if op == ATOM:
+        op, to, length, width = row[ins.OP], row[ins.TO], row[ins.LENGTH], row[ins.WIDTH]
+        if op == ins.ATOM:
             slots[to] = atom(k, row)
-        elif op == CONSTANT:
+        elif op == ins.CONSTANT:
             slots[to] = float(code.values[starts[0] + k])
-        elif op in (MINIMUM_ATOM, MAXIMUM_ATOM):
-            plain = MINIMUM if op == MINIMUM_ATOM else MAXIMUM
+        elif op in (ins.MINIMUM_ATOM, ins.MAXIMUM_ATOM):
+            plain = ins.MINIMUM if op == ins.MINIMUM_ATOM else ins.MAXIMUM
             slots[to] = _join(plain, slots.pop(to), atom(k, row), algebra)
-        elif op in (MINIMUM, MAXIMUM, EQUIVALENT):
-            slots[to] = _join(op, slots.pop(to), slots.pop(row[FROM]), algebra)
-        elif op == UNTIL_SCAN:
-            left, right = slots.pop(row[LEFT]), slots.pop(row[FROM])
-            slots[to] = _until(left, right, algebra, length, row[OFFSET], width, row[DELAY])
+        elif op in (ins.MINIMUM, ins.MAXIMUM, ins.EQUIVALENT):
+            slots[to] = _join(op, slots.pop(to), slots.pop(row[ins.FROM]), algebra)
+        elif op == ins.UNTIL_SCAN:
+            left, right = slots.pop(row[ins.LEFT]), slots.pop(row[ins.FROM])
+            slots[to] = _until(left, right, algebra, length, row[ins.OFFSET], width, row[ins.DELAY])
         else:
             x = slots.pop(to)
-            if op == NEGATE:
+            if op == ins.NEGATE:
                 slots[to] = _negate(x, algebra)
             else:
-                combine = algebra.low if op == WINDOW_MIN else algebra.high
+                combine = algebra.low if op == ins.WINDOW_MIN else algebra.high
                 slots[to] = x if isinstance(x, float) else _window(x, combine, length, width)
     return slots[0]
 
@@ -247,14 +223,14 @@ def _join(op: int, a: Trace | float, b: Trace | float, algebra: _Algebra) -> Tra
     if isinstance(a, float):
         a, b = b, a
     if isinstance(b, float):
-        if op == EQUIVALENT:
+        if op == ins.EQUIVALENT:
             return a if b > 0 else _negate(a, algebra)
-        return a if (b > 0) == (op == MINIMUM) else b
+        return a if (b > 0) == (op == ins.MINIMUM) else b
     assert not isinstance(a, float)
-    if op == EQUIVALENT:
+    if op == ins.EQUIVALENT:
         a_to_b = algebra.high(algebra.negate(a), b)
         return algebra.low(a_to_b, algebra.high(a, algebra.negate(b)))
-    return algebra.low(a, b) if op == MINIMUM else algebra.high(a, b)
+    return algebra.low(a, b) if op == ins.MINIMUM else algebra.high(a, b)
 
 
 def _until(

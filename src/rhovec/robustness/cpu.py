@@ -22,31 +22,7 @@ from numba import njit
 from ..formula import operators as ops
 from ..formula.programs import Programs
 from ..machine import cores
-from .lowering import (
-    ATOM,
-    COMPARISON,
-    CONSTANT,
-    DELAY,
-    EQUIVALENT,
-    FROM,
-    INPUT,
-    LEFT,
-    LENGTH,
-    MAXIMUM,
-    MAXIMUM_ATOM,
-    MINIMUM,
-    MINIMUM_ATOM,
-    NEGATE,
-    OFFSET,
-    OP,
-    SCRATCH,
-    TO,
-    UNTIL_SCAN,
-    WIDTH,
-    WINDOW_MAX,
-    WINDOW_MIN,
-    lower,
-)
+from . import lowering as ins
 
 LANES = 64
 _ELEMENTS_PER_THREAD = 3_000_000  # about a millisecond; less is not worth a thread
@@ -68,7 +44,7 @@ def evaluate(
     Under strict, a trace is NaN past the horizon. With boolean, the result is +1 or -1.
     """
     n_traces, _, points = traces.shape
-    code = lower(programs, points, trace=trace, strict=strict)
+    code = ins.lower(programs, points, trace=trace, strict=strict)
     terms, coefficients, starts = _channel_table(programs, columns)
     values = code.values.astype(traces.dtype)
     shape = (len(programs), n_traces, points) if trace else (len(programs), n_traces, 1)
@@ -76,7 +52,7 @@ def evaluate(
     if trace and strict:
         out.fill(np.nan)
 
-    cost = int(code.table[:, LENGTH].sum()) * n_traces
+    cost = int(code.table[:, ins.LENGTH].sum()) * n_traces
     workers = min(cores(), 1 + cost // _ELEMENTS_PER_THREAD)
     tasks = iter(_shares(n_traces, len(programs), workers))
 
@@ -181,36 +157,36 @@ def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane
     for b in range(first, last):
         for k in range(offsets[b], offsets[b + 1]):
             row = table[k]
-            op = row[OP]
-            length = row[LENGTH]
+            op = row[ins.OP]
+            length = row[ins.LENGTH]
             size = length * LANES
-            a = arena[row[TO] * LANES :]
-            if op == ATOM:
-                x = block[row[FROM]][row[OFFSET] * LANES :]
-                _atom(row[COMPARISON], a[:size], x[:size], values[k], boolean)
-            elif op == MINIMUM_ATOM or op == MAXIMUM_ATOM:
-                x = block[row[FROM]][row[OFFSET] * LANES :]
-                _join_atom(row[COMPARISON], op, a[:size], x[:size], values[k], boolean)
-            elif op == MINIMUM:
-                _minimum(a[:size], arena[row[FROM] * LANES :][:size])
-            elif op == MAXIMUM:
-                _maximum(a[:size], arena[row[FROM] * LANES :][:size])
-            elif op == WINDOW_MIN:
-                _window_min(a, length, row[INPUT], row[WIDTH], spare)
-            elif op == WINDOW_MAX:
-                _window_max(a, length, row[INPUT], row[WIDTH], spare)
-            elif op == NEGATE:
+            a = arena[row[ins.TO] * LANES :]
+            if op == ins.ATOM:
+                x = block[row[ins.FROM]][row[ins.OFFSET] * LANES :]
+                _atom(row[ins.COMPARISON], a[:size], x[:size], values[k], boolean)
+            elif op == ins.MINIMUM_ATOM or op == ins.MAXIMUM_ATOM:
+                x = block[row[ins.FROM]][row[ins.OFFSET] * LANES :]
+                _join_atom(row[ins.COMPARISON], op, a[:size], x[:size], values[k], boolean)
+            elif op == ins.MINIMUM:
+                _minimum(a[:size], arena[row[ins.FROM] * LANES :][:size])
+            elif op == ins.MAXIMUM:
+                _maximum(a[:size], arena[row[ins.FROM] * LANES :][:size])
+            elif op == ins.WINDOW_MIN:
+                _window_min(a, length, row[ins.INPUT], row[ins.WIDTH], spare)
+            elif op == ins.WINDOW_MAX:
+                _window_max(a, length, row[ins.INPUT], row[ins.WIDTH], spare)
+            elif op == ins.NEGATE:
                 for i in range(size):
                     a[i] = -a[i]
-            elif op == EQUIVALENT:
-                _equivalent(a[:size], arena[row[FROM] * LANES :][:size])
-            elif op == CONSTANT:
+            elif op == ins.EQUIVALENT:
+                _equivalent(a[:size], arena[row[ins.FROM] * LANES :][:size])
+            elif op == ins.CONSTANT:
                 a[:size] = values[k]
-            elif op == UNTIL_SCAN:
+            elif op == ins.UNTIL_SCAN:
                 _until(
-                    a, arena[row[LEFT] * LANES :], arena[row[FROM] * LANES :],
-                    arena[row[SCRATCH] * LANES :],
-                    length, row[INPUT], row[OFFSET], row[WIDTH], row[DELAY], spare,
+                    a, arena[row[ins.LEFT] * LANES :], arena[row[ins.FROM] * LANES :],
+                    arena[row[ins.SCRATCH] * LANES :],
+                    length, row[ins.INPUT], row[ins.OFFSET], row[ins.WIDTH], row[ins.DELAY], spare,
                 )  # fmt: skip
             else:
                 raise ValueError("no such instruction")
@@ -267,11 +243,11 @@ def _join_atom(op, joint, out, x, threshold, boolean):  # type: ignore[no-untype
     if boolean:
         for i in range(len(out)):
             v = _truth(op, x[i], threshold)
-            out[i] = _smaller(out[i], v) if joint == MINIMUM_ATOM else _larger(out[i], v)
-    elif joint == MINIMUM_ATOM and above:
+            out[i] = _smaller(out[i], v) if joint == ins.MINIMUM_ATOM else _larger(out[i], v)
+    elif joint == ins.MINIMUM_ATOM and above:
         for i in range(len(out)):
             out[i] = _smaller(out[i], x[i] - threshold)
-    elif joint == MINIMUM_ATOM:
+    elif joint == ins.MINIMUM_ATOM:
         for i in range(len(out)):
             out[i] = _smaller(out[i], threshold - x[i])
     elif above:
