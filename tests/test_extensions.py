@@ -70,6 +70,12 @@ def test_names_of_the_first_release_still_work() -> None:
         assert rv.compare("x_0 > 1", "x_0 > 2", n_signals=50).n_traces == 50
     with pytest.warns(DeprecationWarning, match="rv.Trajectories is now called rv.TraceMeasure"):
         assert rv.Trajectories is rv.TraceMeasure
+    with pytest.warns(DeprecationWarning, match="n_traces"):
+        assert rv.load().kernel(n_signals=9).n_traces == 9
+    with pytest.warns(DeprecationWarning, match="n_traces"):
+        assert rv.StlKernel(n_traces=7).n_signals == 7
+    with pytest.raises(TypeError, match="give only n_traces"):
+        rv.StlKernel(n_signals=7, n_traces=8)
     assert rv.errors.SignalError is rv.errors.TraceError
 
 

@@ -195,9 +195,9 @@ def test_ids_and_other_numbers_are_whole(small: Index) -> None:
     assert len(small) == len(FORMULAE) - 5
     assert len(small.search("x_0 > 0", np.int32(3), max_depth=np.int8(9))) == 3
     for wrong in (1.5, "3", None, True):
-        with pytest.raises(RhovecError, match="k must be whole numbers, not"):
+        with pytest.raises(RhovecError, match="k must be a whole number, not"):
             small.search("x_0 > 0", wrong)
-    with pytest.raises(RhovecError, match="max_depth must be whole numbers, not"):
+    with pytest.raises(RhovecError, match="max_depth must be a whole number, not"):
         small.search("x_0 > 0", max_depth=1.5)
     for name in ("tags", "variables"):
         for wrong in ([1], 1, None, ["a", None]):
@@ -503,3 +503,29 @@ def test_the_fingerprint_tells_signatures_apart() -> None:
     for kernel, expected in zip(kernels, prints, strict=True):
         again = Signatures.from_recipe(*Signatures(kernel).recipe())
         assert again.fingerprint == expected
+
+
+def test_lists_that_do_not_fit_the_formulae_are_refused() -> None:
+    index = rv.Index.build(["x_0 > 0", "x_1 > 0"])
+    for wrong in ({"requirements": ["a", "b"]}, {"tags": [["a"], ["b"]]}):
+        with pytest.raises(rv.RhovecError, match=r"more .* than formulae"):
+            index.add(["x_0 > 1"], **wrong)
+    for tag in ("", "a\x00b", "\ud800"):
+        with pytest.raises(rv.RhovecError, match="printable"):
+            index.add("x_0 > 1", tags=tag)
+    assert len(index) == 2
+
+
+def test_arguments_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
+    rv.Index.build(["x_0 > 0"], tmp_path / "library").close()
+    with pytest.raises(rv.RhovecError, match="vectors must be a model or a kernel"):
+        rv.Index.open(tmp_path / "library", vectors="x")  # type: ignore[arg-type]
+    index = rv.Index.open(tmp_path / "library")
+    with pytest.raises(rv.RhovecError, match="rerank must be"):
+        index.search("x_0 > 0", rerank="yes")  # type: ignore[arg-type]
+    with pytest.raises(rv.RhovecError, match="formulae must be"):
+        index.add(None)  # type: ignore[arg-type]
+    with pytest.raises(rv.RhovecError, match="threshold must be"):
+        index.duplicates("1")  # type: ignore[arg-type]
+    with pytest.raises(rv.RhovecError, match='stored must be "float32" or "float16"'):
+        rv.Index.build(["x_0 > 0"], stored="float64")  # type: ignore[arg-type]

@@ -26,6 +26,8 @@ def former_arguments(**names: str) -> Callable[[Call], Call]:
         def checked(*arguments: Any, **options: Any) -> Any:
             for old, new in names.items():
                 if old in options:
+                    if new in options:
+                        raise TypeError(f"{old} is now called {new}; give only {new}")
                     warn(old, new)
                     options[new] = options.pop(old)
             return call(*arguments, **options)

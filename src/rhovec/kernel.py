@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from .errors import FormulaError, MissingDependencyError, RhovecError, TraceError
-from .former import former_arguments
+from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
 from .formula.programs import Programs
@@ -86,6 +86,12 @@ class SampledKernel(ABC):
         self.measure.count(self.n_traces)
         if self.device != "cpu":
             _require_cuda(self.device)
+
+    @property
+    def n_signals(self) -> int | None:
+        """Former name of `n_traces`."""
+        warn("n_signals", "n_traces")
+        return self.n_traces
 
     @abstractmethod
     def features(self, formulae: Programs, traces: Any) -> Any:

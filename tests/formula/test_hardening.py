@@ -40,6 +40,17 @@ def test_what_is_no_formula(formulae: Any) -> None:
         rv.StlKernel(n_traces=10).gram(formulae)
 
 
+@pytest.mark.parametrize("thresholds", [["a"], [1j], "a", object()])
+def test_thresholds_are_numbers(thresholds: Any) -> None:
+    with pytest.raises(FormulaError, match="thresholds must"):
+        rv.robustness("x_0 > 0", np.ones((1, 1, 3)), thresholds=thresholds)
+
+
+def test_absurd_numbers_of_traces_are_refused() -> None:
+    with pytest.raises(TraceError, match="at most"):
+        rv.StlKernel(n_traces=10**30)
+
+
 def test_names_of_variables_are_text() -> None:
     with pytest.raises(TraceError, match="names"):
         rv.robustness("x_0 > 1", np.ones((1, 1, 3)), variables=[0])  # type: ignore[list-item]

@@ -86,6 +86,12 @@ def test_a_long_list_is_read_as_one_by_one() -> None:
             assert read.unpack()[-1] == rv.parse(odd)
 
 
+def test_one_node_per_character() -> None:
+    """An earlier reader set aside room for one node per two characters, and wrote past it."""
+    for text in ("!!!!!!x_0>0", "!" * 3000 + "x_0>0", "G!G!G!G!x_0>0"):
+        assert parse_programs([text] * 70).unpack() == [rv.parse(text)] * 70
+
+
 def test_channels_are_those_in_use() -> None:
     read = parse_programs(["x_7 > 1", "x_3 > )", "x_2 > 1 and x_7 < 3"][::2])
     assert read.channels == ((("x_7", 1.0),), (("x_2", 1.0),))

@@ -84,7 +84,10 @@ class Formula:
         check: refuse rows that are no formula; without it they are taken on trust.
         """
         if check:
-            rows = list(rows)
+            try:
+                rows = list(rows)
+            except TypeError:
+                raise FormulaError(f"rows must be a list, not {type(rows).__name__}") from None
             check_rows(rows)
         channels: dict[Channel, int] = {}
         code: list[int] = []
@@ -223,10 +226,13 @@ def check_rows(rows: Sequence[Row]) -> None:
         name, needed = ops.NAMES[op], ops.arity(op)
         if ops.IS_ATOM[op]:
             _check_atom(i, channel, threshold)
-        elif channel is not None or threshold != 0:
+        elif channel is not None or not _is_number(threshold) or threshold != 0:
             raise FormulaError(f"row {i}: {name} has no channel and no threshold; give None and 0")
         if ops.is_timed(op):
-            check_bounds(lo, hi)
+            try:
+                check_bounds(lo, hi)
+            except FormulaError as error:
+                raise FormulaError(f"row {i}: {error}") from None
         elif lo or hi:
             raise FormulaError(f"row {i}: {name} has no time bounds; give 0 and 0")
         if depth < needed:
@@ -242,25 +248,36 @@ def check_rows(rows: Sequence[Row]) -> None:
 
 
 def _check_atom(i: int, channel: object, threshold: object) -> None:
-    if not isinstance(channel, tuple) or not _is_canonical(channel):
+    try:
+        canonical = isinstance(channel, tuple) and _is_canonical(channel)
+    except (TypeError, OverflowError):  # not hashable, or no float64
+        canonical = False
+    if not canonical:
         raise FormulaError(
             f"row {i}: a channel is a tuple of (name, coefficient) in canonical order and sign, as "
-            f"`canonical_channel` gives it, not {channel!r}"
+            f"`canonical_channel` gives it, with names that can be read back, not {channel!r}"
         )
-    if not isinstance(threshold, float | int | np.floating | np.integer) or not math.isfinite(
-        threshold
-    ):
+    if not _is_number(threshold):
         raise FormulaError(f"row {i}: a threshold must be a finite number, not {threshold!r}")
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
+    from .parser import is_name
+
     for term in channel:
-        if not (
-            isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], str) and term[0]
-        ):
+        if not (isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], str)):
             return False
-        if not isinstance(term[1], float | int) or not math.isfinite(term[1]):
+        if not is_name(term[0]) or not _is_number(term[1]):
             return False
     return bool(channel) and canonical_channel(dict(channel))[0] == channel
 

@@ -29,6 +29,7 @@ from .expressions import (
     ONE,
     ZERO,
     Expression,
+    Extremum,
     Linear,
     TooLargeError,
     added,
@@ -58,6 +59,7 @@ _PLAIN_ATOM = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN_WINDOW = re.compile(r"\s*+\[\s*+(\d{1,15}+)\s*+[,:]\s*+(\d{1,15}+|inf)\s*+\]")
+_WHOLE_NAME = re.compile(_NAME)
 _BRACKET = re.compile(r"\s*+\[")
 _DIGITS = re.compile(r"\d+")
 _DECIMAL = re.compile(_NUMBER)
@@ -120,6 +122,12 @@ def _position(operand: _Operand) -> int:
 def _plain_channel(name: str) -> Channel | None:
     """Channel of a single variable, one object for all its uses; None for a reserved word."""
     return None if name in RESERVED else ((name, 1.0),)
+
+
+def is_name(text: str) -> bool:
+    """Whether the parser can read this text as the name of a variable."""
+    positional = UNARY_LETTERS | _BINARY_WORDS
+    return _WHOLE_NAME.fullmatch(text) is not None and (text not in RESERVED or text in positional)
 
 
 def exact_step(dt: float | str | Decimal) -> Fraction:
@@ -549,6 +557,12 @@ class _Parser:
         return Decimal(repr(float(tolerance)))
 
     def write_extremum(self, op: int, value: Expression, position: int) -> None:
+        if isinstance(value, Extremum) and any(
+            isinstance(part, Linear) and not part.terms for part in value.parts
+        ):
+            raise self.fail(
+                "an argument of min or max has no variable; compare the others without it", position
+            )
         if isinstance(value, Linear):
             self.rows.append(self.atom(op, value, position))
             return

@@ -115,7 +115,7 @@ def _read(data, ends, binding):  # type: ignore[no-untyped-def]
 
     channels: the i of each x_i, in order of first use.
     """
-    room = len(data) // 2 + 1
+    room = len(data) + 1  # a node takes a character or more (`!`, `G`)
     code = np.zeros((room, 4), np.int64)
     thresholds = np.zeros(room)
     sizes = np.zeros(len(ends), np.int64)

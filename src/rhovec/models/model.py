@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..errors import FormulaError, MissingDependencyError, RhovecError
+from ..former import former_arguments
 from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
@@ -262,6 +263,7 @@ class Model:
         """What in the formulae is outside the range of the training."""
         return self._outside(_read(formulae)[0])
 
+    @former_arguments(n_signals="n_traces")
     def kernel(
         self, n_traces: int | None = None, seed: int = 0
     ) -> StlKernel | BooleanKernel | IntegratedKernel:

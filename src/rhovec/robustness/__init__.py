@@ -163,7 +163,10 @@ def _dispatch(
 def _override(programs: Programs, thresholds: Any) -> Programs:
     """The same programs with other constants, one per atom in print order."""
     atoms = ops.IS_ATOM[programs.code[:, 0]]
-    values = np.asarray(thresholds, np.float64)
+    try:
+        values = np.asarray(thresholds, np.float64)
+    except (TypeError, ValueError):
+        raise FormulaError("thresholds must be numbers, one per atom in print order") from None
     if values.shape != (int(atoms.sum()),):
         raise FormulaError(
             f"thresholds must have shape ({int(atoms.sum())},), one number per atom in print order, "

@@ -38,11 +38,12 @@ class Facts:
     traces: bytes | None = None  # the traces that the recipe needs, as npy
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind) or self.stored not in get_args(Stored):
-            raise RhovecError(
-                f'kind must be "kernel" or "cosine", not {self.kind!r}; stored "float32" or '
-                f'"float16", not {self.stored!r}'
-            )
+        for name, value, known in (
+            ("kind", self.kind, get_args(Kind)), ("stored", self.stored, get_args(Stored))
+        ):  # fmt: skip
+            if value not in known:
+                words = " or ".join(f'"{word}"' for word in known)
+                raise RhovecError(f"{name} must be {words}, not {value!r}")
         if (self.kind == "cosine") != (self.sigma2 is not None and 0 < self.sigma2 < np.inf):
             raise RhovecError('sigma2 must be a positive number for kind="cosine", else None')
         if type(self.dimension) is not int or not 0 < self.dimension <= MAX_DIMENSION:

@@ -10,7 +10,6 @@ thread or process.
 
 from __future__ import annotations
 
-import math
 import operator
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +23,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula import Formula, Schema
 from ..formula.reader import FormulaLike, as_formulae
-from ..kernel import Progress
+from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
 from ..traces import BaseMeasure
 from . import version1
 from .backend import Backend, Batch, Filter, Found, Stored
@@ -127,9 +126,10 @@ class Index:
         vectors: what it was built with; signatures and the shipped model need not be given. Without
             its model, a library can only be asked with vectors.
         """
+        chosen = None if vectors is None else as_vectors(vectors)
         backend = FileBackend.open(Path(path))
         try:
-            return cls(backend, vectors)
+            return cls(backend, chosen)
         except RhovecError:
             backend.close()
             raise
@@ -233,6 +233,8 @@ class Index:
             _names(tags, "tags"),
             None if max_depth is None else _whole(max_depth, "max_depth"),
         )
+        if not isinstance(rerank, bool | SampledKernel):
+            raise RhovecError(f"rerank must be True, False or a kernel, not {rerank!r}")
         points, formulae, single = self._query(query)
         if rerank and not formulae:
             raise RhovecError("re-ranking needs a formula to compare with, not a vector")
@@ -256,8 +258,8 @@ class Index:
 
         Candidates come from the vectors, and the kernel (by default that of `search`) decides.
         """
-        if not 0 < threshold <= 1:
-            raise RhovecError(f"threshold must be above 0 and at most 1, not {threshold}")
+        if not isinstance(threshold, int | float) or not 0 < threshold <= 1:
+            raise RhovecError(f"threshold must be above 0 and at most 1, not {threshold!r}")
         groups = list(self._groups(threshold, kernel, progress))
         return sorted(groups, key=lambda group: group[0].id)
 
@@ -306,12 +308,12 @@ class Index:
     def _similarity(self, product: float) -> float:
         """What an inner product means."""
         product, sigma2 = min(product, 1.0), self._backend.facts.sigma2
-        return product if sigma2 is None else math.exp((product - 1) / sigma2)
+        return product if sigma2 is None else float(kernel_of_cosine(product, sigma2))
 
     def _product(self, similarity: float) -> float:
         """Inverse of `_similarity`."""
         sigma2 = self._backend.facts.sigma2
-        return similarity if sigma2 is None else 1 + sigma2 * math.log(similarity)
+        return similarity if sigma2 is None else float(cosine_of_kernel(similarity, sigma2))
 
     # -- the exact kernel ------------------------------------------------------------------
 
@@ -400,6 +402,8 @@ def _embedded(
     progress: Progress | None,
 ) -> Iterator[Batch]:
     """Entries with their vectors, some at a time."""
+    if not isinstance(formulae, Iterable):
+        raise RhovecError(f"formulae must be a formula or a list of them, not {formulae!r:.80}")
     total = len(formulae) if isinstance(formulae, Sequence) else None
     items, identifiers, labels = iter(formulae), _identifiers(requirements), _tags_of_each(tags)
     done = 0
@@ -418,6 +422,10 @@ def _embedded(
             progress(done / total)
     if not done:
         raise RhovecError("no formula given: the list is empty")
+    left: dict[str, Iterator[Any]] = {"requirements": identifiers, "tags": labels}
+    for word, rest in left.items():
+        if not isinstance(rest, repeat) and any(True for _ in rest):
+            raise RhovecError(f"there are more {word} than formulae")
 
 
 def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -459,7 +467,8 @@ def _whole(number: Any, name: str) -> int:
             raise TypeError
         return operator.index(number)
     except TypeError:
-        raise RhovecError(f"{name} must be whole numbers, not {number!r}") from None
+        what = "whole numbers" if name == "ids" else "a whole number"
+        raise RhovecError(f"{name} must be {what}, not {number!r}") from None
 
 
 def _names(names: Any, argument: str) -> frozenset[str]:
@@ -477,8 +486,16 @@ def _texts(names: Any, argument: str) -> list[str]:
 def _tags_of_each(tags: Any) -> Iterator[list[str]]:
     listed = [tags] if isinstance(tags, str) or not isinstance(tags, Iterable) else list(tags)
     if any(isinstance(tag, Iterable) and not isinstance(tag, str) for tag in listed):
-        return (_texts(each, "tags") for each in listed)
-    return repeat(_texts(listed, "tags"))
+        return (_labels(each) for each in listed)
+    return repeat(_labels(listed))
+
+
+def _labels(tags: Any) -> list[str]:
+    listed = _texts(tags, "tags")
+    for tag in listed:
+        if not tag.strip() or not tag.isprintable():
+            raise RhovecError(f"tags must be printable text, not {tag!r}")
+    return listed
 
 
 def _identifiers(requirements: Any) -> Iterator[str | None]:

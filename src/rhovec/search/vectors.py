@@ -118,7 +118,11 @@ class Signatures:
 
 def as_vectors(given: Vectors | Kernel) -> Vectors:
     """The signatures of a kernel; anything else as it is."""
-    return Signatures(given) if isinstance(given, Kernel) else given
+    if isinstance(given, Kernel):
+        return Signatures(given)
+    if not all(hasattr(given, name) for name in ("fingerprint", "embed", "kernel")):
+        raise RhovecError(f"vectors must be a model or a kernel, not {given!r:.80}")
+    return given
 
 
 def describe(

@@ -207,9 +207,14 @@ class TraceMeasure:
             yield self.values[chosen[i : i + BLOCK]]
 
 
+MAX_TRACES = 10**10  # more would take days
+
+
 def _positive(n: int) -> int:
     if _whole("n_traces", n) < 1:
         raise TraceError(f"at least one trace is needed, not {n}")
+    if n > MAX_TRACES:
+        raise TraceError(f"at most {MAX_TRACES:,} traces can be drawn, not {n:.3g}")
     return n
 
 
