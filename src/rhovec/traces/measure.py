@@ -207,7 +207,7 @@ class TraceMeasure:
             yield self.values[chosen[i : i + BLOCK]]
 
 
-MAX_TRACES = 10**10  # more would take days
+MAX_TRACES = 10**15  # traces are drawn one block at a time, so memory is no limit
 
 
 def _positive(n: int) -> int:
