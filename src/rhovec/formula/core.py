@@ -56,7 +56,7 @@ class Formula:
     thresholds: np.ndarray  # (nodes,) float64, 0 where the node is no atom
     channels: tuple[Channel, ...]  # in order of first use
     _hash: int | None
-    _shape: tuple[np.ndarray, np.ndarray, int] | None
+    _shape: tuple[np.ndarray, np.ndarray, int, int] | None
 
     def __init__(self) -> None:
         raise TypeError(
@@ -124,19 +124,27 @@ class Formula:
 
     @property
     def horizon(self) -> int:
-        """Steps past t that its value depends on; an unbounded window counts its left bound."""
-        return self.shape()[2]
+        """Steps after t that its value depends on; an unbounded window counts its left bound."""
+        return max(0, self.shape()[2])
+
+    @property
+    def history(self) -> int:
+        """Steps before t that its value depends on; an unbounded window counts its left bound."""
+        return max(0, -self.shape()[3])
 
     @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
         return tuple(sorted({n for c in self.channels for n, _ in c}, key=natural_key))
 
-    def shape(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """(subtree sizes, subtree depths, horizon), computed once."""
+    def shape(self) -> tuple[np.ndarray, np.ndarray, int, int]:
+        """(subtree sizes, subtree depths, last and first time that it depends on), computed once.
+
+        Times are relative to t; `first` is negative if the formula looks back.
+        """
         if self._shape is None:
-            sizes, depths, horizons = shape_of(self.code.tolist())
-            shape = (np.array(sizes, np.int64), np.array(depths, np.int64), horizons[-1])
+            sizes, depths, last, first = shape_of(self.code.tolist())
+            shape = (np.array(sizes, np.int64), np.array(depths, np.int64), last[-1], first[-1])
             object.__setattr__(self, "_shape", shape)
         assert self._shape is not None
         return self._shape

@@ -19,10 +19,19 @@ UNBOUNDED = -1  # the right bound of [a,inf]
 MAX_BOUND = 10**15
 
 (GE, GT, LE, LT, TRUE, FALSE, NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL,
- RELEASE, WEAK_UNTIL) = range(17)  # fmt: skip
+ RELEASE, WEAK_UNTIL, ONCE, HISTORICALLY, SINCE, PREV, RISE, FALL) = range(23)  # fmt: skip
 
+
+class Shifted(NamedTuple):
+    """A variable as it was `steps` ago in an expression: 1 is `prev x`, -1 is `next x`, never 0."""
+
+    name: str
+    steps: int
+
+
+Variable = str | Shifted
 # A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
-Channel = tuple[tuple[str, float], ...]
+Channel = tuple[tuple[Variable, float], ...]
 Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
 
 # One step of an expansion, in postfix order: an operand, "a" or "b" (a unary operator's is "a"), or an
@@ -38,6 +47,7 @@ class Operator(NamedTuple):
     binding: int = 0  # a higher number binds tighter; constants need none
     spellings: tuple[str, ...] = ()  # the others that are accepted
     timed: bool = False  # has a window [lo,hi]
+    past: bool = False  # looks back in time
     dual: int | None = None  # not op(a, b) = dual(not a, not b); for a comparison, its negation
     right_associative: bool = False
     expansion: tuple[Step, ...] | None = None
@@ -67,6 +77,12 @@ TABLE: tuple[Operator, ...] = (
              expansion=("a", _NOT, "b", _NOT, (UNTIL, "lo", "hi"), _NOT)),
     Operator("weak_until", 2, 5, ("W", "unless"), timed=True, right_associative=True,
              expansion=("a", "b", (UNTIL, "lo", "hi"), "a", (ALWAYS, 0, "hi"), _OR)),
+    Operator("once", 1, 6, ("O",), timed=True, past=True, dual=HISTORICALLY),
+    Operator("historically", 1, 6, ("hist", "H"), timed=True, past=True, dual=ONCE),
+    Operator("since", 2, 5, ("S",), timed=True, past=True, right_associative=True),
+    Operator("prev", 1, 6, ("Y",), past=True, dual=PREV, expansion=("a", (ONCE, 1, 1))),
+    Operator("rise", 1, 6, past=True, expansion=("a", "a", (ONCE, 1, 1), _NOT, _AND)),
+    Operator("fall", 1, 6, past=True, expansion=("a", _NOT, "a", (ONCE, 1, 1), _AND)),
 )  # fmt: skip
 
 
@@ -86,6 +102,7 @@ IS_ABOVE = np.isin(np.arange(len(TABLE)), (GE, GT))
 IS_JUNCTION = np.isin(np.arange(len(TABLE)), (AND, OR, IMPLIES))  # a min or a max of two
 IS_CONSTANT = np.isin(np.arange(len(TABLE)), (TRUE, FALSE))
 IS_TIMED = np.array([row.timed for row in TABLE])
+IS_PAST = np.array([row.past for row in TABLE])
 
 
 def arity(op: int) -> int:

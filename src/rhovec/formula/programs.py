@@ -34,8 +34,13 @@ class Programs:
 
     def horizons(self) -> np.ndarray:
         """(B,) int64: `Formula.horizon` of each, or MAX_HORIZON where it is larger."""
-        horizons: np.ndarray = shapes(self.code)[2][self.offsets[1:] - 1]
+        horizons: np.ndarray = np.maximum(shapes(self.code)[2][self.offsets[1:] - 1], 0)
         return horizons
+
+    def histories(self) -> np.ndarray:
+        """(B,) int64: `Formula.history` of each, or MAX_HORIZON where it is larger."""
+        histories: np.ndarray = np.maximum(-shapes(self.code)[3][self.offsets[1:] - 1], 0)
+        return histories
 
     def part(self, first: int, last: int) -> Programs:
         """Formulae first ... last - 1."""

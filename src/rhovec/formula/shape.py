@@ -1,7 +1,7 @@
-"""Size, depth and horizon of every subtree of postfix programs, by one function for lists and arrays.
+"""Size, depth and reach in time of every subtree of postfix programs, by one function for lists and arrays.
 
 Plain Python runs it on the lists of one formula, exact whatever the bounds; compiled code runs it on
-the arrays of a batch, where a horizon beyond MAX_HORIZON counts as that.
+the arrays of a batch, where a reach beyond MAX_HORIZON counts as that.
 """
 
 from __future__ import annotations
@@ -32,42 +32,59 @@ def plain_or_compiled(plain: Callable[..., Any], large: bool) -> Callable[..., A
     return compiled(plain) if large else plain
 
 
-def shape_of(code: list[list[int]]) -> tuple[list[int], list[int], list[int]]:
-    """(size, depth, horizon) of the subtree under each row (operator, lo, hi, ...) of one formula."""
-    sizes, depths, horizons = ([0] * len(code) for _ in range(3))
-    _fill(code, _ARITY, _TIMED, _UNLIMITED, sizes, depths, horizons)  # type: ignore[no-untyped-call]
-    return sizes, depths, horizons
+def shape_of(code: list[list[int]]) -> tuple[list[int], list[int], list[int], list[int]]:
+    """(size, depth, last, first) of the subtree under each row (operator, lo, hi, ...) of one formula.
+
+    The value at time t depends on the samples from t + first to t + last, and `first` may be negative;
+    an unbounded window counts its near bound only.
+    """
+    sizes, depths, last, first = ([0] * len(code) for _ in range(4))
+    _fill(code, _ARITY, _TIMED, _PAST, _UNLIMITED, sizes, depths, last, first)  # type: ignore[no-untyped-call]
+    return sizes, depths, last, first
 
 
-def shapes(code: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(size, depth, horizon) int64 of the subtree under each row of a batch of programs (rows, 4)."""
+def shapes(code: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """`shape_of` each row of a batch of programs (rows, 4), as int64."""
     if len(code) < COMPILED_FROM:
-        sizes, depths, horizons = shape_of(code.tolist())
-        return np.array(sizes), np.array(depths), np.minimum(horizons, MAX_HORIZON).astype(np.int64)
-    out = np.empty((3, len(code)), np.int64)
-    compiled(_fill)(code, ops.ARITY, ops.IS_TIMED, MAX_HORIZON, out[0], out[1], out[2])
-    return out[0], out[1], out[2]
+        sizes, depths, last, first = shape_of(code.tolist())
+        return np.array(sizes), np.array(depths), _clipped(last), _clipped(first)
+    out = np.empty((4, len(code)), np.int64)
+    compiled(_fill)(code, ops.ARITY, ops.IS_TIMED, ops.IS_PAST, MAX_HORIZON, *out)
+    return out[0], out[1], out[2], out[3]
 
 
-_ARITY, _TIMED = ops.ARITY.tolist(), ops.IS_TIMED.tolist()
+def _clipped(values: list[int]) -> np.ndarray:
+    return np.clip(values, -MAX_HORIZON, MAX_HORIZON).astype(np.int64)
 
 
-def _fill(code, arity, timed, limit, size, depth, horizon):  # type: ignore[no-untyped-def]
+_ARITY, _TIMED, _PAST = ops.ARITY.tolist(), ops.IS_TIMED.tolist(), ops.IS_PAST.tolist()
+
+
+def _fill(code, arity, timed, past, limit, size, depth, last, first):  # type: ignore[no-untyped-def]
     # Operands stand before their operator, so formulae one after the other need no separation.
     for i in range(len(code)):
         op, lo, hi = code[i][0], code[i][1], code[i][2]
-        size[i], depth[i], horizon[i] = 1, 0, 0
+        size[i], depth[i], last[i], first[i] = 1, 0, 0, 0
         if arity[op] == 0:
             continue
         right = i - 1
-        size[i], depth[i], horizon[i] = size[right] + 1, depth[right] + 1, horizon[right]
-        if arity[op] == 2:
+        size[i], depth[i] = size[right] + 1, depth[right] + 1
+        near, far = 0, 0  # of the window, in steps
+        if op == ops.NEXT or op == ops.PREV:
+            near, far = 1, 1
+        elif op == ops.RISE or op == ops.FALL:
+            far = 1
+        elif timed[op]:
+            near, far = lo, lo if hi == ops.UNBOUNDED else hi
+        if past[op]:
+            last[i], first[i] = last[right] - near, first[right] - far
+        else:
+            last[i], first[i] = last[right] + far, first[right] + near
+        if arity[op] == 2:  # the left operand of a timed one is needed from t on
             left = right - size[right]
             size[i] += size[left]
             depth[i] = max(depth[i], depth[left] + 1)
-            horizon[i] = max(horizon[i], horizon[left])
-        if op == ops.NEXT:
-            horizon[i] += 1
-        elif timed[op]:
-            horizon[i] += lo if hi == ops.UNBOUNDED else hi
-        horizon[i] = min(horizon[i], limit)
+            last[i] = max(last[i], last[left] + (0 if past[op] else far))
+            first[i] = min(first[i], first[left] - (far if past[op] else 0))
+        last[i] = max(min(last[i], limit), -limit)
+        first[i] = max(min(first[i], limit), -limit)
