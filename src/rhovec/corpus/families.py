@@ -102,7 +102,8 @@ def draw_families(recipe: Recipe, numbers: np.ndarray) -> Batch:
     size = recipe.family_size
     code, thresholds, offsets, kind, split, depth, tokens, changes = _draw(
         numbers, recipe.seed, size, recipe.channels, recipe.full_depth, recipe.bands,
-        recipe.requirements, recipe.max_nodes, np.cumsum(recipe.shares) / sum(recipe.shares), recipe.opposed, recipe.probes(),
+        recipe.requirements, recipe.max_nodes, np.cumsum(recipe.shares) / sum(recipe.shares),
+        recipe.opposed, recipe.probes(),
     )  # fmt: skip
     channels = tuple(((f"x_{i}", 1.0),) for i in range(recipe.channels))
     programs = Programs(code, thresholds, offsets, channels)
