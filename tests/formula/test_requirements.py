@@ -69,9 +69,7 @@ def test_the_format() -> None:
     assert (second.id, second.tags, second.source) == ("car/R2.b", ("safety",), "r.stl:10")
     assert second.formula == rv.parse(f"always not {fast} and (speed > 0 and rpm > 0)")
     assert (plain.id, plain.label, plain.source) == ("", plain.text, "r.stl:15")
-    assert plain.formula == rv.parse(
-        f"eventually ({fast} and abs(wheel - speed) < 2) and rpm > 3"
-    )
+    assert plain.formula == rv.parse(f"eventually ({fast} and abs(wheel - speed) < 2) and rpm > 3")
     assert third.formula == rv.parse("always abs(wheel - speed) <= 120")
     assert third.label == 'R3 "No tags"'
     assert third.place == "R3 (r.stl:17)"
@@ -86,7 +84,9 @@ def test_definitions_bind_as_if_in_parentheses() -> None:
     assert same[0].formula == same[2].formula == rv.parse("x > 1")
 
 
-@given(formulae(), formulae(), st.sampled_from(["not {}", "always[0,3] {}", "{} until {}", "{} -> {}"]))
+@given(
+    formulae(), formulae(), st.sampled_from(["not {}", "always[0,3] {}", "{} until {}", "{} -> {}"])
+)
 def test_a_definition_is_its_formula(phi: rv.Formula, psi: rv.Formula, template: str) -> None:
     text = template.format("it", "it")
     written = f"({psi}) and {template.format(f'({phi})', f'({phi})')}"
@@ -108,7 +108,7 @@ def test_parameters_are_numbers_that_can_be_replaced(tmp_path: Path) -> None:
 
 def test_files_share_definitions(tmp_path: Path) -> None:
     (tmp_path / "common.stl").write_text("param T = 2\nhigh := x > 1\n")
-    (tmp_path / "more.csv").write_text("ID, Title ,formula\nR1,\"One\n line\",'-x < T and high\n")
+    (tmp_path / "more.csv").write_text('ID, Title ,formula\nR1,"One\n line",\'-x < T and high\n')
     (one,) = rv.read_requirements([tmp_path / "common.stl", tmp_path / "more.csv"])
     assert (one.id, one.title) == ("R1", "One line")
     assert one.formula == rv.parse("-x < 2 and x > 1")
@@ -215,7 +215,7 @@ def test_mistakes_are_named(text: str | bytes, message: str) -> None:
 
 
 def test_a_file_in_another_encoding() -> None:
-    with pytest.raises(RhovecError, match="r.stl:1, column 1: this is UTF-16; save the file as"):
+    with pytest.raises(RhovecError, match=r"r\.stl:1, column 1: this is UTF-16; save the file as"):
         read("R1: x > 0".encode("utf-16"))
 
 
@@ -360,7 +360,7 @@ def mutated(count: int, seed: int) -> tuple[int, int]:
 def check(data: bytes, name: str) -> bool:
     """Whether something is wrong with the content of a file; all errors must say where and what."""
     try:
-        found, wrong = resolve(read_data(data, name))
+        _, wrong = resolve(read_data(data, name))
     except RhovecError as error:
         place, _, message = str(error).partition(": ")
         wrong = [Problem(place, message)]
