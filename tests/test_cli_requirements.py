@@ -166,7 +166,7 @@ def test_index(file: Path, tmp_path: Path) -> None:
 
 
 def test_all_wrong_lines_are_listed(file: Path) -> None:
-    file.write_text("R1: x_0 >\nR2: x_0 > 0\nR3: y\nR4: always[0,0.5] x_0 > 0\n")
+    file.write_text("R1: x_0 >\nR2: x_0 > 0\nR3: y + 1\nR4: always[0,0.5] x_0 > 0\n")
     result = runner.invoke(app, ["parse", "-F", str(file)])
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -174,7 +174,7 @@ def test_all_wrong_lines_are_listed(file: Path) -> None:
         "rhovec: 3 lines are wrong:",
         f"  {file}:1, column 10: expected a formula or an expression, found the end of the text",
         f"  {file}:3, column 5: expected a formula, but this is an expression; compare it with "
-        "something",
+        "something (only a variable may stand alone, as a flag)",
         f"  {file}:4, column 14: time bound 0.5 is no whole number of steps; to give bounds in "
         "seconds, give the sampling step with --dt",
     ]

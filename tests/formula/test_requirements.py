@@ -220,14 +220,14 @@ def test_a_file_in_another_encoding() -> None:
 
 
 def test_all_mistakes_are_one_error() -> None:
-    text = "a := x >\nR1: x > 0\nR2: a\nR3: x\nR4: y > 0\nR1: z > 0"
+    text = "a := x >\nR1: x > 0\nR2: a\nR3: x + 1\nR4: y > 0\nR1: z > 0"
     with pytest.raises(RequirementError) as caught:
         read(text)
     assert str(caught.value).splitlines() == [
         "4 lines are wrong:",
         "  r.stl:1, column 9: expected a formula or an expression, found the end of the text",
         "  r.stl:4, column 5: expected a formula, but this is an expression; compare it with "
-        "something",
+        "something (only a variable may stand alone, as a flag)",
         "  r.stl:6, column 1: the identifier R1 is taken by r.stl:2; change one",
         "  r.stl:3, column 5: a is wrong where it is defined, r.stl:1",
     ]
@@ -239,7 +239,7 @@ def test_all_mistakes_are_one_error() -> None:
 
 def test_wrong_lines_can_be_left_out(tmp_path: Path) -> None:
     file = tmp_path / "r.stl"
-    file.write_text("R1: x >\nR2: x > 0\nR3: y")
+    file.write_text("R1: x >\nR2: x > 0\nR3: y + 1")
     with pytest.warns(rv.RhovecWarning, match="left out: 2 lines are wrong"):
         (left,) = rv.read_requirements(file, skip_invalid=True)
     assert left.id == "R2"

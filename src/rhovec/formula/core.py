@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -18,7 +18,8 @@ import numpy as np
 
 from ..errors import FormulaError
 from . import operators as ops
-from .operators import Channel, Row
+from .lexer import is_name
+from .operators import Channel, Row, Shifted, Variable
 from .shape import shape_of
 
 
@@ -32,18 +33,24 @@ def natural_key(name: str) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def canonical_channel(terms: dict[str, float]) -> tuple[Channel, int]:
+def variable_key(variable: Variable) -> tuple[Any, ...]:
+    """Sort key of variables in a channel: by name, and earlier samples first."""
+    name, steps = variable if isinstance(variable, Shifted) else (variable, 0)
+    return natural_key(name), -steps
+
+
+def canonical_channel(terms: Mapping[Variable, float]) -> tuple[Channel, int]:
     """Terms in canonical order and sign, and the sign that was taken out (+1 or -1).
 
     Positive terms come first, each group in name order. Of an expression and its negative, the one
     with more positive coefficients is canonical; on a tie, the one whose last name is positive
-    (so `y5 - y4`).
+    (so `y5 - y4`, and `x - prev x`).
     """
-    names = sorted((n for n, c in terms.items() if c != 0), key=natural_key)
+    names = sorted((n for n, c in terms.items() if c != 0), key=variable_key)
     positive = sum(terms[n] > 0 for n in names)
     balance = 2 * positive - len(names)
     sign = -1 if balance < 0 or (balance == 0 and names and terms[names[-1]] < 0) else 1
-    ordered = sorted(names, key=lambda n: (sign * terms[n] < 0, natural_key(n)))
+    ordered = sorted(names, key=lambda n: (sign * terms[n] < 0, variable_key(n)))
     return tuple((n, sign * terms[n]) for n in ordered), sign
 
 
@@ -135,7 +142,8 @@ class Formula:
     @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
-        return tuple(sorted({n for c in self.channels for n, _ in c}, key=natural_key))
+        names = {v.name if isinstance(v, Shifted) else v for c in self.channels for v, _ in c}
+        return tuple(sorted(names, key=natural_key))
 
     def shape(self) -> tuple[np.ndarray, np.ndarray, int, int]:
         """(subtree sizes, subtree depths, last and first time that it depends on), computed once.
@@ -280,12 +288,11 @@ def _is_number(value: object) -> bool:
 
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
-    from .parser import is_name
-
     for term in channel:
-        if not (isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], str)):
+        if not (isinstance(term, tuple) and len(term) == 2 and _is_number(term[1])):
             return False
-        if not is_name(term[0]) or not _is_number(term[1]):
+        name, steps = term[0] if isinstance(term[0], Shifted) else (term[0], 1)
+        if not (isinstance(name, str) and is_name(name) and isinstance(steps, int) and steps):
             return False
     return bool(channel) and canonical_channel(dict(channel))[0] == channel
 

@@ -31,8 +31,9 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import ParseError, Problem, RequirementError, RhovecError, RhovecWarning
 from .core import Formula
-from .expressions import Linear
-from .parser import NAME, RESERVED, Definition, parse, parse_definition
+from .expressions import Linear, names_of
+from .lexer import NAME, RESERVED
+from .parser import Definition, parse, parse_definition
 
 Kind = Literal["requirement", "definition", "parameter"]
 Number = int | float | str | Decimal
@@ -357,7 +358,7 @@ def _value(
 
 def _number(text: str, **options: Any) -> Definition:
     value = parse_definition(text, **options)
-    if not isinstance(value, Linear) or value.terms:
+    if not isinstance(value, Linear) or names_of(value):
         start = len(text) - len(text.lstrip())
         raise ParseError("a parameter is a number, with or without a unit", text, start)
     return value
