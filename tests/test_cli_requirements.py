@@ -208,7 +208,7 @@ def test_parameters_are_set(file: Path) -> None:
     )
     assert refused("parse", "-F", file, "--set", "T=x").startswith("parameter T=x, column 1: ")
     for wrong in ("T", "=3", "T="):
-        assert "write NAME=VALUE, such as T=3" in refused("parse", "-F", file, "--set", wrong)
+        assert f"--set {wrong}: write it as T=3" in refused("parse", "-F", file, "--set", wrong)
 
 
 def test_arguments_use_what_files_define(file: Path) -> None:

@@ -15,6 +15,7 @@ from rhovec.formula.parser import parse
 from rhovec.formula.printer import channel_text
 from rhovec.formula.strategies import formulae
 
+
 @pytest.mark.parametrize("letter", sorted(lexer.UNARY_WORDS | lexer.BINARY_WORDS | lexer.FUNCTION_WORDS))
 @pytest.mark.parametrize(
     "text",

@@ -11,6 +11,7 @@ from rhovec.errors import ParseError, RhovecError
 from rhovec.formula import operators as ops
 from rhovec.formula.parser import exact_step, parse
 
+
 @pytest.mark.parametrize(
     ("window", "dt", "steps"),
     [

@@ -80,7 +80,7 @@ def test_quantities_of_rates(text: str, same: str) -> None:
 @pytest.mark.parametrize(
     ("text", "column", "message"),
     [
-        ("x > 3 km/h", 7, "x has no unit to compare km/h with; pass units={'x': ...}"),
+        ("x > 3 km/h", 7, "x has no unit to compare km/h with; pass its unit in units=..."),
         ("speed - x > 3 km/h", 15, "x has no unit to compare km/h with"),
         ("speed > 3 kg", 11, "kg cannot be converted to m/s"),
         ("speed > 3 furlongz", 11, "there is no unit 'furlongz'; write it as pint does"),

@@ -161,11 +161,7 @@ class Files:
 
     def parameters(self) -> dict[str, str]:
         """What --set asks for."""
-        pairs = [setting.partition("=") for setting in self.settings or ()]
-        for name, equals, value in pairs:
-            if not (equals and name.strip() and value.strip()):
-                raise RhovecError(f"--set {name}{equals}{value}: write NAME=VALUE, such as T=3")
-        return {name.strip(): value.strip() for name, _, value in pairs}
+        return dict(_pair(text, "--set", "T=3") for text in self.settings or ())
 
     def left_out(self, problems: Sequence[Problem]) -> None:
         """Raise what is wrong; with --skip-invalid, only tell."""
@@ -216,6 +212,24 @@ class Reading(Files):
         float | None,
         option(help="Tolerance of == and != on all other variables.", rich_help_panel=READING),
     ] = None
+    units: Annotated[
+        list[str] | None,
+        option(
+            metavar="NAME=UNIT",
+            help="Unit of a variable, for thresholds in other units: with --units speed=m/s, "
+            "speed > 120 km/h is converted. May be repeated.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    labels: Annotated[
+        list[str] | None,
+        option(
+            metavar="NAME=LABELS",
+            help="Names of a variable's values: with --labels gear=P:0,D:3 you can write "
+            'gear == "D". May be repeated.',
+            rich_help_panel=READING,
+        ),
+    ] = None
 
     def requirements(
         self,
@@ -254,14 +268,31 @@ class Reading(Files):
 
     def options(self, schema: Schema | None, traces: Traces | None) -> dict[str, Any]:
         """The options of `parse`."""
-        names: Iterable[str] = split_names(self.discrete)
-        dt, tolerance = self.step(traces), self.tolerance
+        own: dict[str, Any] = {"dt": self.step(traces), "tolerance": self.tolerance}
+        own["discrete"] = split_names(self.discrete)
+        own["units"] = dict(_pair(text, "--units", "speed=km/h") for text in self.units or ())
         if schema is not None:
-            if dt is not None or names or tolerance is not None:
-                raise RhovecError("--dt, --discrete and --tolerance: the schema says these")
-            names = {name for c in schema.channels if c.discrete for name in c.variables}
-            dt, tolerance = schema.dt, schema.tolerance
-        return {"dt": dt, "rounding": self.rounding, "discrete": names, "tolerance": tolerance}
+            if any(value not in (None, [], {}) for value in own.values()):
+                raise RhovecError(
+                    "--dt, --discrete, --tolerance and --units: the schema says these"
+                )
+            own = schema.options()
+        return {**own, "rounding": self.rounding, "labels": self.codes()}
+
+    def codes(self) -> dict[str, dict[str, float]]:
+        """What --labels asks for."""
+        found = {}
+        for text in self.labels or ():
+            name, listed = _pair(text, "--labels", example := "gear=P:0,D:3")
+            codes = {}
+            for item in listed.split(","):
+                label, _, code = item.rpartition(":")
+                try:
+                    codes[label.strip()] = int(code)
+                except ValueError:
+                    raise RhovecError(f"--labels {text}: write it as {example}") from None
+            found[name] = codes
+        return found
 
 
 @dataclass(frozen=True)
@@ -441,6 +472,14 @@ def read_schema(path: Path | None) -> Schema | None:
         raise RhovecError(f"{path}: no UTF-8 text") from None
     except RhovecError as error:
         raise RhovecError(f"{path}: {error}") from None
+
+
+def _pair(text: str, option: str, example: str) -> tuple[str, str]:
+    """Both sides of `speed=km/h`; names may have an equals sign, what follows has none."""
+    name, _, value = (part.strip() for part in text.rpartition("="))
+    if not name or not value:
+        raise RhovecError(f"{option} {text}: write it as {example}")
+    return name, value
 
 
 def split_names(text: str) -> list[str]:

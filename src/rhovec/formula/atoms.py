@@ -16,7 +16,6 @@ from .core import canonical_channel
 from .expressions import (
     Expression,
     ExpressionError,
-    Extremum,
     Linear,
     Quantity,
     added,
@@ -40,8 +39,8 @@ class Options(NamedTuple):
     rounding: str | None = None
     discrete: frozenset[str] = frozenset()
     tolerance: float | Mapping[str, float] | None = None
-    units: Mapping[str, str] = {}  # noqa: RUF012  (never written to)
-    labels: Mapping[str, Mapping[str, float]] = {}  # noqa: RUF012
+    units: Mapping[str, str] = {}
+    labels: Mapping[str, Mapping[str, float]] = {}
 
 
 class NoVariableError(ExpressionError):
@@ -129,7 +128,7 @@ def _in_one_unit(value: Linear, options: Options) -> Fraction:
     for name in (first, *others):
         if not options.units.get(name):
             raise UnitError(
-                unit, f"{name} has no unit to compare {unit} with; pass units={{{name!r}: ...}}"
+                unit, f"{name} has no unit to compare {unit} with; pass its unit in units=..."
             )
     own = options.units[first]
     for name in others:

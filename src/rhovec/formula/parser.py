@@ -651,7 +651,7 @@ class _Parser:
                 return scaled(b, a.constant)
         except (ExpressionError, decimal.DecimalException) as error:
             raise self.located(error, position) from None
-        if not names_of(b) or not names_of(a) and op == lexer.MUL:
+        if not names_of(b) or (not names_of(a) and op == lexer.MUL):
             raise self.fail("a factor or divisor is a plain number; leave out its unit", position)
         what = "product" if op == lexer.MUL else "quotient"
         raise self.fail(
