@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import numpy as np
@@ -15,6 +16,7 @@ from rhovec.formula import lexer
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
 from rhovec.formula.parser import parse
+from rhovec.library import requirements
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
 
 # -- spellings -------------------------------------------------------------------------------------
@@ -143,6 +145,13 @@ def test_the_shortcut_for_plain_atoms_sees_what_follows() -> None:
         "0 < x < 1 or -x < 1": "(x > 0 and x < 1) or (x > -1)",
     }.items():
         assert parse(text, tolerance=0.5) == parse(same, tolerance=0.5), text
+
+
+def test_published_requirements_keep_their_rows() -> None:
+    """All texts of the library mean what they meant before there were past operators."""
+    rows = [requirement.formula.rows() for requirement in requirements()]
+    assert len(rows) == 169
+    assert hashlib.sha256(repr(rows).encode()).hexdigest()[:16] == "1062225e75b5af99"
 
 
 def test_names() -> None:

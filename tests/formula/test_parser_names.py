@@ -16,7 +16,9 @@ from rhovec.formula.printer import channel_text
 from rhovec.formula.strategies import formulae
 
 
-@pytest.mark.parametrize("letter", sorted(lexer.UNARY_WORDS | lexer.BINARY_WORDS | lexer.FUNCTION_WORDS))
+@pytest.mark.parametrize(
+    "letter", sorted(lexer.UNARY_WORDS | lexer.BINARY_WORDS | lexer.FUNCTION_WORDS)
+)
 @pytest.mark.parametrize(
     "text",
     ["{} > 0", "not {} >= 1", "1 < {}", "x + {} > 1", "2 * {} <= 3", "{} * 2 <= 3", "({}) > 1",
@@ -86,18 +88,32 @@ def test_quoted_names(text: str, name: str) -> None:
 
 
 def test_a_name_is_quoted_only_where_it_must_be() -> None:
-    for text in ("x > 1", "a.b > 1", "F > 1", "rate > 1", "2 * F + x > 1", "U - x > 1", "x - prev y > 1"):
+    for text in (
+        "x > 1",
+        "a.b > 1",
+        "F > 1",
+        "rate > 1",
+        "2 * F + x > 1",
+        "U - x > 1",
+        "x - prev y > 1",
+    ):
         assert "`" not in str(parse(text))
-    for text in ("`a b` > 1", "`always` > 1", "`F` + x > 1", "x - prev `F` > 1", "`2x` > 1", "`x.` > 1"):
+    for text in (
+        "`a b` > 1",
+        "`always` > 1",
+        "`F` + x > 1",
+        "x - prev `F` > 1",
+        "`2x` > 1",
+        "`x.` > 1",
+    ):
         assert str(parse(text)) == text
 
 
-NASTY = [*sorted(lexer.RESERVED), "a b", " ", "`", '"', "``", "x ", "1", "-x", "1e5", "x.", ".x", "é", "東京", "a#b",
-         "\u00a0", "\u200b", "x > 1", ")", "prev x", "\U0001f600", "e\u0301"]  # fmt: skip
+NASTY = [*sorted(lexer.RESERVED), "a b", " ", "`", '"', "``", "x ", "1", "-x", "1e5", "x.", ".x",
+         "é", "東京", "a#b", "\u00a0", "\u200b", "x > 1", ")", "prev x", "\U0001f600",
+         "e\u0301"]  # fmt: skip
 name_texts = st.sampled_from(NASTY) | st.text(min_size=1, max_size=6).filter(lexer.is_name)
-variables = name_texts | st.builds(
-    Shifted, name_texts, st.integers(-3, 3).filter(bool)
-)
+variables = name_texts | st.builds(Shifted, name_texts, st.integers(-3, 3).filter(bool))
 channels = st.dictionaries(
     variables, st.sampled_from([1.0, -1.0, 2.0, -0.25]), min_size=1, max_size=3
 ).map(lambda terms: canonical_channel(terms)[0])
@@ -151,7 +167,9 @@ def test_labels(text: str, same: str) -> None:
 def test_labels_that_are_not_known() -> None:
     with pytest.raises(ParseError, match="\"N\" is a label, and gear has only the labels 'P', 'D'"):
         parse('gear == "N"', labels=GEARS)
-    with pytest.raises(ParseError, match="x has no labels; .* or write a variable in backticks: `D`"):
+    with pytest.raises(
+        ParseError, match=r"x has no labels; .* or write a variable in backticks: `D`"
+    ):
         parse('x == "D"', labels=GEARS)
     assert parse('"D" > 1 and x - "D" < 2') == parse("D > 1 and x - D < 2")
     assert parse("x == `D`", tolerance=1) == parse("x == D", tolerance=1)

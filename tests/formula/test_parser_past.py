@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+import rhovec as rv
 from rhovec.errors import ParseError
 from rhovec.formula import operators as ops
 from rhovec.formula.operators import Channel, Shifted
 from rhovec.formula.parser import parse
+from rhovec.robustness.reference import robustness_trace
 
 X, PREV_X, NEXT_X = "x", Shifted("x", 1), Shifted("x", -1)
 CHANGE: Channel = ((X, 1.0), (PREV_X, -1.0))
@@ -105,9 +110,7 @@ def test_edges(text: str, same: list[str]) -> None:
 
 def test_edges_among_other_formulae() -> None:
     phi = parse("a > 1 and rise(b > 1) -> fall(c) until d")
-    assert str(phi) == (
-        "( ( a > 1 and rise ( b > 1 ) ) -> ( fall ( c >= 0.5 ) until d >= 0.5 ) )"
-    )
+    assert str(phi) == ("( ( a > 1 and rise ( b > 1 ) ) -> ( fall ( c >= 0.5 ) until d >= 0.5 ) )")
 
 
 @pytest.mark.parametrize(
@@ -139,3 +142,73 @@ def test_changes(text: str, options: dict[str, object], same: str) -> None:
 )
 def test_rates(text: str, dt: float, same: str) -> None:
     assert parse(text, dt=dt) == parse(same)
+
+
+# -- what they mean --------------------------------------------------------------------------------
+
+POINTS, PAD = 7, 16  # samples of a trace, and held ones on each side
+SAMPLES = np.random.default_rng(4).normal(0, 3, (2, 20, POINTS))
+TRACES = dict(zip("xy", SAMPLES, strict=True))
+Evaluated = tuple[str, np.ndarray]  # the text of an expression, its value on held traces
+
+
+def held(values: np.ndarray) -> np.ndarray:
+    return np.pad(values, [(0, 0), (PAD, PAD)], mode="edge")
+
+
+def shifted_expressions() -> st.SearchStrategy[Evaluated]:
+    """Expressions with prev and next, computed on traces that hold their ends long enough."""
+    leaves = st.sampled_from([(name, held(values)) for name, values in TRACES.items()])
+
+    def extend(inner: st.SearchStrategy[Evaluated]) -> st.SearchStrategy[Evaluated]:
+        return st.one_of(
+            inner.map(lambda e: (f"(prev {e[0]})", np.roll(e[1], 1, axis=1))),
+            inner.map(lambda e: (f"(next {e[0]})", np.roll(e[1], -1, axis=1))),
+            st.builds(lambda a, b: (f"({a[0]} - {b[0]})", a[1] - b[1]), inner, inner),
+            inner.map(lambda e: (f"(0.5 * {e[0]})", 0.5 * e[1])),
+            inner.map(lambda e: (f"rate({e[0]})", (e[1] - np.roll(e[1], 1, axis=1)) / 0.25)),
+            st.builds(lambda a, b: (f"max({a[0]}, {b[0]})", np.maximum(a[1], b[1])), inner, inner),
+        )
+
+    return st.recursive(leaves, extend, max_leaves=4)
+
+
+@given(shifted_expressions(), st.sampled_from(["", "0 + ", "-"]))
+def test_shifted_expressions_mean_what_numpy_computes(e: Evaluated, before: str) -> None:
+    try:
+        phi = parse(f"{before}{e[0]} > 1", dt=0.25)
+    except ParseError as error:
+        assume("no variable" not in error.message and "expands to more" not in error.message)
+        raise
+    want = (-e[1] if before == "-" else e[1])[:, PAD : PAD + POINTS] - 1
+    got = robustness_trace(phi, TRACES)
+    assert np.allclose(got, want, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("word", ["prev", "next"])
+def test_a_shifted_comparison_is_one_of_the_shifted_signal(word: str) -> None:
+    for comparison in ("{} > 1", "{} <= -1", "0 < {} < 2", "abs({}) > 1", "{} == 1"):
+        both = [comparison.format(f"({word} x)"), f"{word} ({comparison.format('x')})"]
+        one, other = (robustness_trace(parse(text, tolerance=1), TRACES) for text in both)
+        assert (one == other).all()
+    x = TRACES["x"]
+    same = (
+        x[:, [0, *range(POINTS - 1)]] if word == "prev" else x[:, [*range(1, POINTS), POINTS - 1]]
+    )
+    assert (robustness_trace(parse(f"{word} x > 1"), TRACES) == same - 1).all()
+
+
+def test_edges_changes_and_rates_at_the_first_sample() -> None:
+    """The first sample is held, so nothing has changed there."""
+    traces = {"x": np.array([[1.0, 1, 0, 0, 1]]), "v": np.array([[3.0, 3, 4, 2, 2]])}
+    for text, want in {
+        "rise(x)": [-0.5, -0.5, -0.5, -0.5, 0.5],
+        "fall(x)": [-0.5, -0.5, 0.5, -0.5, -0.5],
+        "changed(x)": [-0.5, -0.5, 0.5, -0.5, 0.5],
+        "changed(v)": [0, 0, 1, 2, 0],
+        "rate(v) > 2": [-2, -2, 0, -6, -2],
+        "abs(rate(v)) < 3": [3, 3, 1, -1, 3],
+    }.items():
+        phi = parse(text, dt=0.5, discrete=["x"])
+        assert robustness_trace(phi, traces).tolist() == [want], text
+        assert rv.robustness(phi, traces, trace=True).tolist() == [want], text

@@ -45,7 +45,7 @@ def test_bounds_in_seconds(window: str, dt: float | str, steps: tuple[int, int])
         ("[1 min, inf]", 1, (60, ops.UNBOUNDED)),
         ("[1, 2 s]", 0.5, (2, 4)),
         ("[1 s, 2]", 0.5, (2, 4)),
-        ("[0, 1 h]", 0.001, (0, 3_600_000)),
+        ("[0, 1 h]", 0.01, (0, 360_000)),
     ],
 )
 def test_durations(window: str, dt: float | str, steps: tuple[int, int]) -> None:
@@ -56,7 +56,12 @@ def test_durations(window: str, dt: float | str, steps: tuple[int, int]) -> None
 @pytest.mark.parametrize(
     ("window", "dt", "column", "message"),
     [
-        ("[0, 2 s]", None, 11, "time bound 2 s is no whole number of steps; to give bounds in seconds"),
+        (
+            "[0, 2 s]",
+            None,
+            11,
+            "time bound 2 s is no whole number of steps; to give bounds in seconds",
+        ),
         ("[0, 2 parsec]", 0.1, 13, "parsec is no unit of time; use ns, us, µs, ms, s, min, h"),
         ("[500, 900 ms]", 0.1, 7, "give both bounds of [500, 900 ms] a unit, or none"),
         ("[2 min, 5]", 0.1, 7, "give both bounds of [2 min, 5] a unit, or none"),
@@ -73,6 +78,15 @@ def test_durations_that_are_refused(
     with pytest.raises(ParseError) as caught:
         parse(f"always{window} x > 0", dt=dt)
     assert (caught.value.column, message in caught.value.message) == (column, True), caught.value
+
+
+def test_bounds_of_the_past_are_limited() -> None:
+    for operator in ("once", "historically", "x > 1 since"):
+        assert parse(f"{operator}[0,1000000] x > 0").history == ops.MAX_PAST
+        assert parse(f"{operator}[3,inf] x > 0").rows()[-1][1:3] == (3, ops.UNBOUNDED)
+        for window, dt in (("[0,1000001]", None), ("[1000001,inf]", None), ("[0,1000.001]", 0.001)):
+            with pytest.raises(ParseError, match="than 1000000 steps, the limit of operators that"):
+                parse(f"{operator}{window} x > 0", dt=dt)
 
 
 def test_durations_are_rounded_as_asked() -> None:

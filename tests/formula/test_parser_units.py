@@ -86,9 +86,14 @@ def test_quantities_of_rates(text: str, same: str) -> None:
         ("speed > 3 furlongz", 11, "there is no unit 'furlongz'; write it as pint does"),
         ("speed > 3 m * speed", 11, "there is no unit 'm*speed'"),
         ("speed - v2 > 3 km/h", 16, "speed is in m/s and v2 in km/h, so that no unit fits"),
+        ("speed - volt > 3 km/h", 18, "speed is in m/s and volt in V, so that no unit fits"),
         ("rate(speed) + speed > 3 km/h", 25, "a rate and a value are added here"),
         ("rate(speed) > 3 km/h", 17, "km/h cannot be converted to m/s/s"),
-        ("temp > 30 degC + 5 K", 11, "degC has another zero than K; write all quantities here in one"),
+        (
+            "temp > 30 degC + 5 K",
+            11,
+            "degC has another zero than K; write all quantities here in one",
+        ),
         ("power > 3 mW", 11, "from mW to dBm it takes more than a factor; write the number in dBm"),
         ("speed * 3 m > 2", 7, "a factor or divisor is a plain number; leave out its unit"),
         ("3 m * speed > 2", 1, ""),
@@ -96,7 +101,7 @@ def test_quantities_of_rates(text: str, same: str) -> None:
         ("3 m > 2 m", 1, "this comparison has no variable"),
         ("max(speed, 3 m/s) > 2 m/s", 1, "an argument of min or max has no variable"),
         ("speed > 5 W", 12, "(here 'W' means weak_until"),
-        ("speed > 5 m^100", 14, "unexpected character '^'"),
+        ("speed > 5 m^100", 12, "unexpected character '^'"),
     ],
 )
 def test_quantities_that_are_refused(text: str, column: int, message: str) -> None:
@@ -106,9 +111,11 @@ def test_quantities_that_are_refused(text: str, column: int, message: str) -> No
     assert not message or caught.value.column == column, caught.value
 
 
-@pytest.mark.parametrize("unit", ["", "furlongz", "m/(s", "m^999999999", "3", "m s", "m\n", "1/x y", "dB/dB"])
+@pytest.mark.parametrize(
+    "unit", ["", "furlongz", "m/(s", "m^999999999", "3", "m s", "m\n", "1/x y", "dB/dB"]
+)
 def test_units_of_variables_that_are_none(unit: str) -> None:
-    with pytest.raises(ParseError, match="no unit|takes more than a factor|cannot be converted"):
+    with pytest.raises(ParseError, match=r"no unit|takes more than a factor|cannot be converted"):
         parse("x > 3 km/h", units={"x": unit})
 
 

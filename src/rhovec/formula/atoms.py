@@ -26,7 +26,7 @@ from .expressions import (
 )
 from .lexer import EQ, NE
 from .operators import Row
-from .units import UnitError, conversion
+from .units import UnitError, conversion, same
 
 _FLIPPED = {ops.GE: ops.LE, ops.GT: ops.LT, ops.LE: ops.GE, ops.LT: ops.GT}
 _HALF = Decimal("0.5")
@@ -66,7 +66,9 @@ def changed(value: Expression, options: Options) -> Iterator[Row]:
     return _equality(NE, difference, _tolerance(difference, options) or Decimal(0), options)
 
 
-def _equality(op: int, difference: Expression, tolerance: Decimal, options: Options) -> Iterator[Row]:
+def _equality(
+    op: int, difference: Expression, tolerance: Decimal, options: Options
+) -> Iterator[Row]:
     upper, lower = (ops.LE, ops.GE) if op == EQ else (ops.GT, ops.LT)
     yield from _extremum(lower, added(copied(difference), constant(tolerance)), options)
     yield from _extremum(upper, added(difference, constant(tolerance.copy_negate())), options)
@@ -132,7 +134,7 @@ def _in_one_unit(value: Linear, options: Options) -> Fraction:
             )
     own = options.units[first]
     for name in others:
-        if conversion(options.units[name], own) != (1, 0):
+        if not same(options.units[name], own):
             raise UnitError(
                 unit,
                 f"{first} is in {own} and {name} in {options.units[name]}, so that no unit fits "

@@ -11,7 +11,7 @@ import decimal
 from decimal import Decimal
 from typing import NamedTuple
 
-from .operators import Shifted, Variable
+from .operators import MAX_PAST, Shifted, Variable, lag_of, name_of
 
 MAX_LINEAR = 256  # linear atoms that one comparison may expand to
 MAX_VARIABLES = 256  # terms of one linear expression
@@ -58,6 +58,7 @@ class ExpressionError(Exception):
 
     PARTS = f"this expands to more than {MAX_LINEAR} linear expressions"
     VARIABLES = f"a sum may have at most {MAX_VARIABLES} variables; make it a channel of its own"
+    LAG = f"a signal may be shifted by at most {MAX_PAST} steps"
 
 
 def constant(value: Decimal) -> Linear:
@@ -143,8 +144,10 @@ def shifted(value: Expression, steps: int) -> Expression:
 def _shifted(term: Term, steps: int) -> Term:
     if isinstance(term, Quantity):
         return term
-    name, before = (term.name, term.steps) if isinstance(term, Shifted) else (term, 0)
-    return Shifted(name, before + steps) if before + steps else name
+    name, lag = name_of(term), lag_of(term) + steps
+    if abs(lag) > MAX_PAST:
+        raise ExpressionError(ExpressionError.LAG)
+    return Shifted(name, lag) if lag else name
 
 
 def change(value: Expression) -> Expression:
@@ -160,8 +163,10 @@ def rate(value: Expression, step: Decimal) -> Expression:
 def _differentiated(value: Expression) -> Expression:
     if isinstance(value, Extremum):
         return Extremum(value.is_max, tuple(map(_differentiated, value.parts)))
-    terms = {v: c for v, c in value.terms.items() if not isinstance(v, Quantity)}  # they cancel
-    return Linear(terms, value.constant, frozenset(order + 1 for order in value.orders))
+    variables: dict[Term, Decimal] = {
+        v: c for v, c in value.terms.items() if not isinstance(v, Quantity)
+    }  # quantities cancel
+    return Linear(variables, value.constant, frozenset(order + 1 for order in value.orders))
 
 
 def copied(value: Expression) -> Expression:
@@ -187,9 +192,5 @@ def count(value: Expression) -> int:
 def names_of(value: Expression) -> set[str]:
     """Names of the variables, shifted or not."""
     if isinstance(value, Linear):
-        return {
-            term.name if isinstance(term, Shifted) else term
-            for term in value.terms
-            if not isinstance(term, Quantity)
-        }
+        return {name_of(term) for term in value.terms if not isinstance(term, Quantity)}
     return set().union(*map(names_of, value.parts))

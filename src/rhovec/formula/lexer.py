@@ -52,7 +52,9 @@ BINDING = {op: row.binding for op, row in enumerate(ops.TABLE)} | {
 # `x + F > 1`).
 FUNCTION_WORDS = {"rate", "changed", "rise", "fall"}
 BINARY_WORDS = {"U", "R", "W", "S", "release", "weak_until", "unless", "since", "since_"}
-UNARY_WORDS = {"G", "F", "X"} | {s for s, op in UNARY.items() if op < len(ops.TABLE) and ops.IS_PAST[op]}
+UNARY_WORDS = {"G", "F", "X"} | {
+    s for s, op in UNARY.items() if op < len(ops.TABLE) and ops.IS_PAST[op]
+}
 AFTER_NAMES = {*BINARY, ")", ","} - BINARY_WORDS - {"+", "-"}
 
 
@@ -71,7 +73,7 @@ PLAIN_WINDOW = re.compile(r"\s*+\[\s*+(\d{1,15}+)\s*+[,:]\s*+(\d{1,15}+|inf)\s*+
 BRACKET = re.compile(r"\s*+\[")
 # A unit, which follows a number: km/h, m/s^2, degC, %. Words of operators are none.
 _UNIT_WORD = rf"""(?!{_any_of({s for s in RESERVED if s.isidentifier()} - {"min"})})
-                  (?:[^\W\d]\w*+|[°%]\w*+) (?:\s*+(?:\^|\*\*)\s*+-?\d{{1,2}}+)?+"""
+                  (?:[^\W\d]\w*+|[°%]\w*+) (?:\s*+(?:\^|\*\*)\s*+-?\d{{1,2}}+(?!\d))?+"""
 UNIT = re.compile(rf"\s*+({_UNIT_WORD}(?:\s*+[*/·]\s*+{_UNIT_WORD})*+)", re.VERBOSE)
 
 

@@ -48,16 +48,24 @@ from .expressions import (
     variable,
 )
 from .lexer import BINARY, BINDING, EQ, FUNCTIONS, NE, spelling
-from .operators import Row, Shifted
+from .operators import Row
 from .units import SECONDS, UnitError
 
 _RIGHT_ASSOCIATIVE = {op for op, row in enumerate(ops.TABLE) if row.right_associative}
-_TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
+_LIMITS = {  # of the bounds of timed operators, in steps
+    op: ops.MAX_PAST if row.past else ops.MAX_BOUND for op, row in enumerate(ops.TABLE) if row.timed
+}
 # Local names of what is looked up for every token.
 _TOKEN, _PLAIN_ATOM, _PLAIN_WINDOW = lexer.TOKEN, lexer.PLAIN_ATOM, lexer.PLAIN_WINDOW
 _UNARY, _RESERVED, _plain_channel = lexer.UNARY, lexer.RESERVED, lexer.plain_channel
 _SUM, _COMPARISON, _PREFIX, _UNTIL = (BINDING[op] for op in (lexer.ADD, ops.GE, ops.NOT, ops.UNTIL))
-_OF_EXPRESSIONS = (lexer.ABS, lexer.MIN, lexer.MAX, lexer.RATE, lexer.CHANGED)  # functions whose arguments are expressions
+_OF_EXPRESSIONS = (
+    lexer.ABS,
+    lexer.MIN,
+    lexer.MAX,
+    lexer.RATE,
+    lexer.CHANGED,
+)  # functions whose arguments are expressions
 _SHIFTS = {ops.PREV: 1, ops.NEXT: -1}  # steps into the past
 
 # On the operator stack: binding, operator, position, lo, hi. An open function holds in lo how many
@@ -222,7 +230,9 @@ class _Parser:
         if kind == "unknown":
             raise self.fail(
                 f"a name that starts with {token} ends with another {token} on the same line, and has "
-                "no control characters" if token in '`"' else f"unexpected character {token!r}"
+                "no control characters"
+                if token in '`"'
+                else f"unexpected character {token!r}"
             )
         return token
 
@@ -291,7 +301,7 @@ class _Parser:
                 binding = BINDING[lexer.NEG] if self.in_expression() else _PREFIX
                 operators.append((binding, op, start, self.names, -1))
                 return True
-            lo, hi = self.read_window() if op in _TIMED else (0, 0)
+            lo, hi = self.read_window(_LIMITS[op]) if op in _LIMITS else (0, 0)
             operators.append((BINDING[op], op, start, lo, hi))
             return True
         if token in FUNCTIONS:
@@ -360,7 +370,9 @@ class _Parser:
         if token in lexer.FUNCTION_WORDS:
             return follower != "("
         if self.in_expression():
-            starts = kind == "quoted" or follower == "(" or (kind == "name" and follower not in BINARY)
+            starts = (
+                kind == "quoted" or follower == "(" or (kind == "name" and follower not in BINARY)
+            )
             return not (starts and _UNARY[token] in _SHIFTS)
         if follower in lexer.AFTER_NAMES:
             return True
@@ -369,7 +381,9 @@ class _Parser:
 
     def hint_at(self, word: str, name: str) -> None:
         if len(word) == 1:
-            self.hint = f" (here {word!r} means {name}; write the variable as `{word}`, in backticks)"
+            self.hint = (
+                f" (here {word!r} means {name}; write the variable as `{word}`, in backticks)"
+            )
 
     def read_plain_atom(self) -> bool:
         """Read and write out `variable comparison number`, if that is what comes next."""
@@ -403,7 +417,7 @@ class _Parser:
                     self.hint_at(token, ops.NAMES[op])
             elif self.operators:
                 self.shift_goes_on()
-            lo, hi = self.read_window() if op in _TIMED else (0, 0)
+            lo, hi = self.read_window(_LIMITS[op]) if op in _LIMITS else (0, 0)
             self.operators.append((binding, op, start, lo, hi))
             return True
         if token == ",":
@@ -438,23 +452,27 @@ class _Parser:
         """The code of a label, which stands to the right of == or !=."""
         left, label = self.operands[-1], lexer.unquoted(token)
         compared = None if isinstance(left, int) else lone_variable(left.expressions[-1])
-        name = compared.name if isinstance(compared, Shifted) else compared
+        name = None if compared is None else ops.name_of(compared)
         codes = {} if name is None else self.options.labels.get(name, {})
         if label in codes:
             return Decimal(repr(codes[label]))
         known = ", ".join(map(repr, codes))
         raise self.fail(
             f"{token} is a label, and {name or 'what it is compared with'} has "
-            + (f"only the labels {known}" if known else "no labels; pass labels=..., with its codes")
+            + (
+                f"only the labels {known}"
+                if known
+                else "no labels; pass labels=..., with its codes"
+            )
             + f", or write a variable in backticks: {lexer.quoted(label)}"
         )
 
-    def read_window(self) -> tuple[int, int]:
-        """An optional `[a,b]`; without one, [0,inf]."""
+    def read_window(self, limit: int) -> tuple[int, int]:
+        """An optional `[a,b]`, with bounds of at most `limit` steps; without one, [0,inf]."""
         if self.options.step is None and (match := _PLAIN_WINDOW.match(self.text, self.end)):
             lo, right = int(match[1]), match[2]
             hi = ops.UNBOUNDED if right == "inf" else int(right)
-            if hi == ops.UNBOUNDED or lo <= hi:
+            if (hi == ops.UNBOUNDED or lo <= hi) and max(lo, hi) <= limit:
                 self.end = match.end()
                 return lo, hi
         elif not lexer.BRACKET.match(self.text, self.end):
@@ -462,11 +480,11 @@ class _Parser:
         self.advance()
         opened = self.position
         self.advance()
-        lo, left_unit = self.read_bound("left")
+        lo, left_unit = self.read_bound("left", limit)
         if self.token not in (",", ":"):
             raise self.fail(f"expected ',' between the bounds, found {self.found()}")
         self.advance()
-        hi, right_unit = self.read_bound("right")
+        hi, right_unit = self.read_bound("right", limit)
         if self.token != "]":
             raise self.fail(f"expected ']' after the right bound, found {self.found()}")
         window = self.text[opened : opened + 60].split("]")[0] + "]"
@@ -479,7 +497,7 @@ class _Parser:
             )
         return lo, hi
 
-    def read_bound(self, side: str) -> tuple[int, str]:
+    def read_bound(self, side: str, limit: int) -> tuple[int, str]:
         """The current token as a number of steps, and its unit; the token after it becomes current.
 
         The unit is empty if there is none, and "any" for 0 and inf, which need none.
@@ -523,8 +541,9 @@ class _Parser:
                     )
                 shift = {"nearest": Fraction(1, 2), "down": Fraction(0), "up": Fraction(1)}
                 steps = Fraction(math.floor(steps + shift[self.options.rounding]))
-        if steps > ops.MAX_BOUND:
-            raise self.fail(f"time bound is larger than {ops.MAX_BOUND} steps; use inf", start)
+        if steps > limit:
+            why = ", the limit of operators that look back" if limit < ops.MAX_BOUND else ""
+            raise self.fail(f"time bound is larger than {limit} steps{why}; use inf", start)
         self.advance()
         return int(steps), unit if unit or value else "any"
 
@@ -597,8 +616,15 @@ class _Parser:
             self.hint = " (next takes the whole comparison; of a variable alone, write (next x))"
         if is_expression:
             assert isinstance(operand, _Comparison)
-            self.operands[-1] = _Comparison(position, shifted(operand.expressions[0], _SHIFTS[op]))
+            self.operands.pop()
+            self.push(position, self.shifted(op, position, operand.expressions[0]))
         return is_expression
+
+    def shifted(self, op: int, position: int, value: Expression) -> Expression:
+        try:
+            return shifted(value, _SHIFTS[op])
+        except ExpressionError as error:
+            raise self.located(error, position) from None
 
     def calculate(self, operator: _Operator) -> None:
         """Complete an arithmetic operator or a comparison."""
@@ -609,7 +635,7 @@ class _Parser:
             if op == lexer.NEG:
                 value = negated(value)
             elif op in _SHIFTS:
-                value = shifted(value, _SHIFTS[op])
+                value = self.shifted(op, position, value)
             self.push(min(position, _position(right)), value)
             return
         left = self.operands.pop()
@@ -651,7 +677,7 @@ class _Parser:
                 return scaled(b, a.constant)
         except (ExpressionError, decimal.DecimalException) as error:
             raise self.located(error, position) from None
-        if not names_of(b) or (not names_of(a) and op == lexer.MUL):
+        if not names_of(b) or (op == lexer.MUL and not names_of(a)):
             raise self.fail("a factor or divisor is a plain number; leave out its unit", position)
         what = "product" if op == lexer.MUL else "quotient"
         raise self.fail(
@@ -740,6 +766,6 @@ class _Parser:
                 "(only a variable may stand alone, as a flag)",
                 chain.position,
             )
-        name, steps = flag if isinstance(flag, Shifted) else (flag, 0)
-        self.rows.append((ops.GE, 0, 0, ((name, 1.0),), 0.5))
+        steps = ops.lag_of(flag)
+        self.rows.append((ops.GE, 0, 0, ((ops.name_of(flag), 1.0),), 0.5))
         self.rows += [ops.node(ops.PREV if steps > 0 else ops.NEXT)] * abs(steps)

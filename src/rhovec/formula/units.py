@@ -44,9 +44,18 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
         values = []
     if len(values) < 3 or values[2] - values[1] != values[1] - values[0]:
         raise UnitError(
-            unit, f"from {unit} to {target} it takes more than a factor; write the number in {target}"
+            unit,
+            f"from {unit} to {target} it takes more than a factor; write the number in {target}",
         )
     return values[1] - values[0], values[0]
+
+
+def same(unit: str, other: str) -> bool:
+    """Whether numbers in the two units are the same."""
+    try:
+        return conversion(unit, other) == (Fraction(1), Fraction(0))
+    except UnitError:
+        return False
 
 
 def _parsed(text: str, written: str) -> Any:
