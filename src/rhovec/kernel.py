@@ -176,7 +176,8 @@ class SampledKernel(ABC):
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
-            unknown = [name for name, _ in channel if name not in known]
+            names = dict.fromkeys(ops.name_of(variable) for variable, _ in channel)
+            unknown = [name for name in names if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(

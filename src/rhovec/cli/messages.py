@@ -21,6 +21,9 @@ HINTS = {
     "pass labels=..., with its codes": "give them with --labels",
     "the sampling step; pass dt": "the sampling step; give it with --dt",
     'give longer traces, or end="hold"': "give longer traces, or --end hold",
+    'ask for its values at all times (trace=True), or give end="hold"': (
+        "ask for its values at all times with --trace, or give --end hold"
+    ),
     "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
     'take device="cpu"': "give --device cpu",
     'device="cuda" needs torch': "--device cuda needs torch",
@@ -32,6 +35,10 @@ HINTS = {
     ),
     "lower the formula with a Schema first": "give a --schema",
     "bring its channel to smaller numbers with a Schema": "scale its channel with a --schema",
+    "exact signatures take it: rv.StlKernel(...).signatures(formula)": (
+        "exact signatures take it, in `rhovec index build` without --model and `rhovec similarity "
+        "--by kernel`"
+    ),
     'ask for kind="kernel"': "give --kind kernel",
     ", or in Python with rv.Index.upgrade(old, new)": "",
 }

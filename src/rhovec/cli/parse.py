@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .shared import JsonLines, Reading, SchemaFile, read_schema, standardised
+from .shared import JsonLines, Reading, SchemaFile, looks_only_back, read_schema, standardised
 
 MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
 
@@ -38,16 +38,22 @@ def parse(
         facts["simplified"] = str(simplify(phi))
         if known is not None:
             facts["lowered"] = str(standardised([requirement], known)[0].formula)
-        facts |= {"horizon": phi.horizon, "depth": phi.depth, "size": phi.size}
+        facts |= {"horizon": phi.horizon, "history": phi.history}
+        facts |= {"depth": phi.depth, "size": phi.size}
         facts["variables"] = list(phi.variables)
         if as_json:
             print(json.dumps(facts, ensure_ascii=False))
             continue
         if i:
             print()
-        steps = f"{phi.horizon} step{'' if phi.horizon == 1 else 's'}"
-        seconds = "" if step is None else f" ({bound_text(phi.horizon, exact_step(step))} s)"
-        facts["horizon"] = steps + seconds
+        for name in ("horizon", "history"):
+            count = facts[name]
+            seconds = "" if step is None else f" ({bound_text(count, exact_step(step))} s)"
+            facts[name] = f"{count} step{'' if count == 1 else 's'}{seconds}"
+        if looks_only_back(phi):
+            facts["history"] += "; at time 0 it reads only the first sample"
+        elif not phi.history:
+            del facts["history"]
         facts["variables"] = ", ".join(phi.variables) or "none"
         deep = phi.depth > MAX_TREE_DEPTH
         facts["tree"] = f"deeper than {MAX_TREE_DEPTH}, not drawn" if deep else to_tree(phi)

@@ -16,6 +16,7 @@ import typer
 
 from ..errors import FormulaError, HorizonError, Problem, RequirementError, RhovecError
 from ..formula import Formula, Schema
+from ..formula import operators as ops
 from ..formula.requirements import (
     Requirement,
     read_bytes,
@@ -284,7 +285,7 @@ class Reading(Files):
         found = {}
         for text in self.labels or ():
             name, listed = _pair(text, "--labels", example := "gear=P:0,D:3")
-            codes = {}
+            codes: dict[str, float] = {}
             for item in listed.split(","):
                 label, _, code = item.rpartition(":")
                 try:
@@ -454,6 +455,12 @@ def origins(requirements: Sequence[Requirement], before: str = "") -> list[dict[
         {f"{before}{key}": getattr(r, key) for key in ("id", "title", "source")}
         for r in requirements
     ]
+
+
+def looks_only_back(phi: Formula) -> bool:
+    """Whether a formula has a past and no future, so that at time 0 it reads the first sample alone."""
+    lags = any(ops.lag_of(variable) > 0 for channel in phi.channels for variable, _ in channel)
+    return phi.horizon == 0 and (lags or bool(ops.IS_PAST[phi.code[:, 0]].any()))
 
 
 def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:
