@@ -221,7 +221,7 @@ def test_parameters_are_set(file: Path) -> None:
     one, *_ = rows(run("parse", "-F", file, "--set", "T=7", "--json"))
     assert one["formula"] == "always[0,7] ( x_0 > 1 )"
     assert refused("parse", "-F", file, "--set", "U=7") == (
-        "no file has the parameter U: there are T"
+        "--set: no file has the parameter U: there are T"
     )
     assert refused("parse", "-F", file, "--set", "T=x").startswith("parameter T=x, column 1: ")
     for wrong in ("T", "=3", "T="):

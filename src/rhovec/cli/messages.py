@@ -16,6 +16,7 @@ HINTS = {
     "pass tolerance=..., or declare the variables discrete": (
         "give --tolerance, or name the variables with --discrete"
     ),
+    "no file has the parameter": "--set: no file has the parameter",
     "pass its unit in units=...": "give its unit with --units",
     "needs the units of the variables (units=...)": "needs the unit of the variable, with --units",
     "pass labels=..., with its codes": "give them with --labels",

@@ -427,16 +427,15 @@ def naming(
 
     try:
         yield
-    except RhovecError as error:
-        found, left = error, list(requirements)
-        while len(left) > 1:
+    except RhovecError:
+        left = list(requirements)
+        found = error_of(left)
+        while found and len(left) > 1:
             middle = len(left) // 2
-            for half in (left[:middle], left[middle:]):
-                if own := error_of(half):
-                    found, left = own, half
-                    break
-            else:
-                raise  # it takes several of them
+            left = left[:middle] if error_of(left[:middle]) else left[middle:]
+            found = error_of(left)
+        if found is None:
+            raise  # it is not about a formula, or it takes several of them
         about_formula = isinstance(found, FormulaError | HorizonError)
         if about_formula or not all(error_of([other]) for other in requirements[:2]):
             message = str(found).replace("formula 0", "the formula")
