@@ -372,14 +372,14 @@ class _Parser:
         match = lexer.UNIT.match(self.text, self.end)
         if match is None:
             return constant(value)
-        if not self.options.units:
+        unit = "".join(match[1].split())
+        if not self.options.units and unit not in SECONDS:
             self.advance()
             raise self.fail(
                 f"expected an operator or the end of the text, found {self.found()}; a product is "
                 "written with *, and a unit needs the units of the variables (units=...)"
             )
         self.end = match.end()
-        unit = "".join(match[1].split())
         self.unit_places.setdefault(unit, match.start(1))
         return Linear({Quantity(unit): value}, ZERO)
 
