@@ -175,7 +175,7 @@ class SampledKernel(ABC):
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
-            unknown = [name for name, _ in channel if name not in known]
+            unknown = [name for name in (ops.name_of(v) for v, _ in channel) if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(

@@ -17,6 +17,9 @@ HINTS = {
         "give --tolerance, or name the variables with --discrete"
     ),
     'give longer traces, or end="hold"': "give longer traces, or --end hold",
+    'ask for its values at all times (trace=True), or give end="hold"': (
+        "give --trace for its values at all steps, or --end hold"
+    ),
     "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
     'take device="cpu"': "give --device cpu",
     'device="cuda" needs torch': "--device cuda needs torch",

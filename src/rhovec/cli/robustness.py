@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..errors import RhovecError
-from .output import cell, console, replacing_text, require_output, save_array, write_csv
+from .output import cell, console, note, replacing_text, require_output, save_array, write_csv
 from .shared import (
     Discrete,
     Formulae,
@@ -35,6 +35,9 @@ from .shared import (
     require_variables,
     sampling_step,
 )
+
+if TYPE_CHECKING:
+    from ..formula.core import Formula
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".npy")
 
@@ -100,6 +103,13 @@ def robustness(
         lines, discrete, schema=known, dt=step, rounding=rounding, tolerance=tolerance
     )
     require_variables(lines, parsed, read.variables)
+    past = [line for line, phi in zip(lines, parsed, strict=True) if reads_one_sample(phi)]
+    if past and not every_step and end == "hold":
+        more = f" and {len(past) - 1} more" if len(past) > 1 else ""
+        note(
+            f"{past[0].label}{more}: looks back from the first sample, so that sample alone counts; "
+            "use --trace for all steps, or write `always` in front"
+        )
     evaluate = satisfaction_of if satisfied else robustness_of
     lengths = {x.shape[1] for x in read.values}
     arrays = np.stack(read.values) if len(lengths) == 1 else read.values
@@ -127,6 +137,14 @@ def robustness(
         show_table(records)
     else:
         as_csv(records, sys.stdout)
+
+
+def reads_one_sample(phi: Formula) -> bool:
+    """Whether the formula looks back and not ahead: at the first sample it sees nothing else."""
+    from ..formula import operators as ops
+
+    looks_ahead = bool((ops.IS_TIMED & ~ops.IS_PAST)[phi.code[:, 0]].any())
+    return bool(ops.IS_PAST[phi.code[:, 0]].any()) and not looks_ahead and phi.horizon == 0
 
 
 # -- records ---------------------------------------------------------------------------------------
