@@ -24,11 +24,12 @@ from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
 from .formula.programs import Programs
-from .formula.reader import Formulae, as_formulae, as_programs
+from .formula.reader import Formulae, as_formulae, as_programs, is_single
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
 from .robustness.inputs import is_torch
 from .traces import BaseMeasure, Measure
+from .traces.measure import empty_floats
 
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -137,7 +138,7 @@ class SampledKernel(ABC):
         """
         checked = self.check(formulae)
         columns = self.measure.count(self.n_traces) * self.width()
-        out = np.empty((len(checked), columns), np.float32)
+        out = empty_floats((len(checked), columns))
         for start in range(0, len(checked), ROWS):
             place = out[start : start + ROWS]
             part = checked.part(start, start + len(place))
@@ -150,7 +151,7 @@ class SampledKernel(ABC):
                 done += flat.shape[1]
             norms = np.sqrt(_require_direction(part, _numpy(squares)))
             np.divide(place, norms[:, None], out=place, casting="same_kind")  # in float64
-        return out[0] if isinstance(formulae, Formula | str) else out
+        return out[0] if is_single(formulae) else out
 
     def traces(self) -> Iterator[Any]:
         """The kernel's traces on its device, in blocks (n, V, P); a single block if held."""
@@ -175,7 +176,8 @@ class SampledKernel(ABC):
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
-            unknown = [name for name in (ops.name_of(v) for v, _ in channel) if name not in known]
+            names = dict.fromkeys(ops.name_of(variable) for variable, _ in channel)
+            unknown = [name for name in names if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
@@ -384,9 +386,9 @@ def _require_cuda(device: str) -> None:
 
 
 def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
-    if isinstance(second, Formula | str):
+    if is_single(second):
         values = values[:, 0]
-    if isinstance(first, Formula | str):
+    if is_single(first):
         values = values[0]
     return values if values.ndim else float(values)
 
@@ -509,7 +511,7 @@ class AnchorEmbedding:
         if not self.anchors:
             raise RhovecError("there are no anchors yet: call fit first")
         out = self.kernel.gram(formulae, self.anchors)
-        return out[0] if isinstance(formulae, Formula | str) else out
+        return out[0] if is_single(formulae) else out
 
 
 class KernelPCA:

@@ -5,31 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    JsonLines,
-    Rounding,
-    SchemaFile,
-    Step,
-    Tolerance,
-    parse_formulae,
-    read_formulae,
-    read_schema,
-)
+from .shared import JsonLines, Reading, SchemaFile, looks_only_back, read_schema, standardised
 
 MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
 
 
 def parse(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     schema: SchemaFile = None,
-    dt: Step = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonLines = False,
 ) -> None:
     """Check formulae, and show their canonical form, size and tree.
@@ -43,32 +26,39 @@ def parse(
     from ..formula.simplify import simplify
 
     known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=dt, rounding=rounding, tolerance=tolerance
-    )
-    step = dt if known is None else known.dt
-    for i, (line, phi) in enumerate(zip(lines, parsed, strict=True)):
-        facts: dict[str, Any] = {"id": line.id} if line.id else {}
+    step = reading.dt if known is None else known.dt
+    for i, requirement in enumerate(reading.requirements(known)):
+        phi, named = requirement.formula, bool(requirement.id or requirement.title)
+        facts: dict[str, Any] = {"id": requirement.id, "title": requirement.title}
+        facts |= {"tags": list(requirement.tags), "source": requirement.source if named else ""}
+        facts = {name: fact for name, fact in facts.items() if fact}
         facts["formula"] = str(phi)
         if step is not None:
             facts["in_seconds"] = phi.to_text(dt=step)
         facts["simplified"] = str(simplify(phi))
         if known is not None:
-            facts["lowered"] = str(known.lower(phi))
-        facts |= {"horizon": phi.horizon, "depth": phi.depth, "size": phi.size}
+            facts["lowered"] = str(standardised([requirement], known)[0].formula)
+        facts |= {"horizon": phi.horizon, "history": phi.history}
+        facts |= {"depth": phi.depth, "size": phi.size}
         facts["variables"] = list(phi.variables)
         if as_json:
             print(json.dumps(facts, ensure_ascii=False))
             continue
         if i:
             print()
-        steps = f"{phi.horizon} step{'' if phi.horizon == 1 else 's'}"
-        seconds = "" if step is None else f" ({bound_text(phi.horizon, exact_step(step))} s)"
-        facts["horizon"] = steps + seconds
+        for name in ("horizon", "history"):
+            count = facts[name]
+            seconds = "" if step is None else f" ({bound_text(count, exact_step(step))} s)"
+            facts[name] = f"{count} step{'' if count == 1 else 's'}{seconds}"
+        if looks_only_back(phi):
+            facts["history"] += "; at time 0 it reads only the first sample"
+        elif not phi.history:
+            del facts["history"]
         facts["variables"] = ", ".join(phi.variables) or "none"
         deep = phi.depth > MAX_TREE_DEPTH
         facts["tree"] = f"deeper than {MAX_TREE_DEPTH}, not drawn" if deep else to_tree(phi)
+        if requirement.tags:
+            facts["tags"] = ", ".join(requirement.tags)
         for name, fact in facts.items():
             label = name.replace("_", " ")
             print(f"{label:<12}" + str(fact).replace("\n", "\n" + " " * 12))

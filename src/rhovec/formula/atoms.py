@@ -130,7 +130,7 @@ def _in_one_unit(value: Linear, options: Options) -> Fraction:
     for name in (first, *others):
         if not options.units.get(name):
             raise UnitError(
-                unit, f"{name} has no unit to compare {unit} with; pass units={{{name!r}: ...}}"
+                unit, f"{name} has no unit to compare {unit} with; pass its unit in units=..."
             )
     own = options.units[first]
     for name in others:

@@ -10,19 +10,19 @@ from .operators import Channel
 
 # Possessive quantifiers (*+, ++, ?+): a token is as long as it can be, and nothing is tried twice.
 _NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
-_NAME = r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+"
+NAME = r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+"
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # with line breaks, and half characters
 TOKEN = re.compile(
     rf"""\s*+(?: (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/
                     |[-+*/<>=!~&|()\[\],:¬∧∨→↔≤≥≠□◇⊤⊥])
-               | (?P<name>{_NAME}) | (?P<number>{_NUMBER})
+               | (?P<name>{NAME}) | (?P<number>{_NUMBER})
                | (?P<quoted>`(?:[^`{_CONTROL}]|``)++`|"(?:[^"{_CONTROL}]|"")++")
                | (?P<end>\Z) | (?P<unknown>.) )""",
     re.VERBOSE | re.DOTALL,
 )
 DIGITS = re.compile(r"\d+")
 DECIMAL = re.compile(_NUMBER)
-_WHOLE_NAME = re.compile(_NAME)
+_WHOLE_NAME = re.compile(NAME)
 _QUOTABLE = re.compile(rf"[^{_CONTROL}]+")
 
 # Spelling -> operator. `==`, arithmetic and most functions are expanded, so they are no operators of
@@ -64,7 +64,7 @@ def _any_of(words: set[str]) -> str:
 
 # A variable against a number, unless arithmetic, another comparison or a unit follows.
 PLAIN_ATOM = re.compile(
-    rf"""\s*+({_NAME}) \s*+(>=|<=|[<>≤≥]) \s*+([-+]?{_NUMBER})
+    rf"""\s*+({NAME}) \s*+(>=|<=|[<>≤≥]) \s*+([-+]?{_NUMBER})
          (?= \s*+(?: [^-+*/<>=!≤≥≠\w°%] | {_any_of({s for s in BINARY if s.isidentifier()})}
                    | <?-> | <?=> | /\\ | \Z ))""",
     re.VERBOSE | re.DOTALL,

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 from ..errors import ParseError, RhovecError
 from . import atoms, lexer
@@ -34,6 +35,7 @@ from .expressions import (
     Quantity,
     added,
     constant,
+    copied,
     count,
     divided,
     extremum,
@@ -88,6 +90,9 @@ class _Comparison:
 
 
 _Operand = int | _Comparison
+# What a name that is defined stands for; a text says why it cannot be used.
+Definition = Formula | Expression | str
+MAX_WRITTEN_OUT = 100_000  # nodes of a formula with its definitions written out
 
 
 def _position(operand: _Operand) -> int:
@@ -117,6 +122,7 @@ def parse(
     tolerance: float | Mapping[str, float] | None = None,
     units: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
+    definitions: Mapping[str, Definition] | None = None,
 ) -> Formula:
     """Read a formula.
 
@@ -127,12 +133,30 @@ def parse(
     tolerance: the tolerance of `==` and `!=` on all other variables, one number or one by name.
     units: the units of variables, {"speed": "m/s"}, for thresholds such as `speed > 120 km/h`.
     labels: names of a discrete variable's values, {"gear": {"P": 0, "D": 3}}, for `gear == "D"`.
+    definitions: formulae by name, which a text may use as if they stood there in parentheses.
 
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
-    if not isinstance(text, str):
-        raise RhovecError(f"parse takes text, not {type(text).__name__}")
+    options = _options(dt, rounding, discrete, tolerance, units, labels)
+    return _Parser(text, options, definitions or {}).run()
+
+
+def parse_definition(
+    text: str, *, definitions: Mapping[str, Definition] | None = None, **options: Any
+) -> Formula | Expression:
+    """Read a formula or an expression; a number may have any unit. The options are those of `parse`."""
+    return _Parser(text, _options(**options), definitions or {}).run_definition()
+
+
+def _options(
+    dt: float | str | None = None,
+    rounding: str | None = None,
+    discrete: Iterable[str] = (),
+    tolerance: float | Mapping[str, float] | None = None,
+    units: Mapping[str, str] | None = None,
+    labels: Mapping[str, Mapping[str, float]] | None = None,
+) -> Options:
     if rounding not in (None, "nearest", "down", "up"):
         raise RhovecError(f'rounding must be "nearest", "down" or "up", not {rounding!r}')
     if isinstance(discrete, str):
@@ -146,7 +170,7 @@ def parse(
         _check_labels(labels)
     step = None if dt is None else exact_step(dt)
     known = frozenset(discrete).union(labels or ())
-    return _Parser(text, Options(step, rounding, known, tolerance, units or {}, labels or {})).run()
+    return Options(step, rounding, known, tolerance, units or {}, labels or {})
 
 
 def _is_tolerance(value: object) -> bool:
@@ -174,9 +198,13 @@ def _check_labels(labels: object) -> None:
 
 
 class _Parser:
-    def __init__(self, text: str, options: Options):
+    def __init__(self, text: str, options: Options, definitions: Mapping[str, Definition]):
+        if not isinstance(text, str):
+            raise RhovecError(f"parse takes text, not {type(text).__name__}")
         self.text = text
         self.options = options
+        self.definitions = definitions
+        self.takes_units = bool(options.units)
         self.rows: list[Row] = []
         self.operators: list[_Operator] = []
         self.operands: list[_Operand] = []
@@ -219,6 +247,21 @@ class _Parser:
         return "the end of the text" if self.kind == "end" else repr(self.token)
 
     def run(self) -> Formula:
+        self.read()
+        self.complete_formula()
+        return Formula.from_rows(self.rows, check=False)
+
+    def run_definition(self) -> Formula | Expression:
+        self.takes_units = True
+        self.read()
+        last = self.operands[-1]
+        if isinstance(last, _Comparison) and not last.operators:
+            return last.expressions[0]
+        self.complete_formula()
+        return Formula.from_rows(self.rows, check=False)
+
+    def read(self) -> None:
+        """Read the whole text; one operand is left."""
         while True:
             while self.read_operand():
                 pass
@@ -226,15 +269,13 @@ class _Parser:
                 if self.kind == "end":
                     return self.finish()
 
-    def finish(self) -> Formula:
+    def finish(self) -> None:
         self.reduce(1)
         if self.operators:
             opened = self.operators[-1][2]
             raise self.fail(
                 f"expected ')' to close the one opened here, found {self.found()}", opened
             )
-        self.complete_formula()
-        return Formula.from_rows(self.rows, check=False)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -248,6 +289,9 @@ class _Parser:
         if token == "(":
             operators.append((0, lexer.OPEN, start, 0, 0))
             return True
+        if token in self.definitions:
+            self.push_definition(token)
+            return False
         if self.kind == "name" and (token not in _RESERVED or self.is_variable(token)):
             self.push_variable(token)
             return False
@@ -287,6 +331,27 @@ class _Parser:
     def push_variable(self, name: str) -> None:
         self.names += 1
         self.operands.append(_Comparison(self.position, variable(name)))
+
+    def push_definition(self, name: str) -> None:
+        """Put what a name stands for in its place, as if in parentheses."""
+        definition = self.definition(name)
+        if not isinstance(definition, Formula):
+            self.names += bool(names_of(definition))
+            self.operands.append(_Comparison(self.position, copied(definition)))
+            return
+        if len(self.rows) + definition.size > MAX_WRITTEN_OUT:
+            raise self.fail(
+                f"with {name} and other definitions written out, the formula has over "
+                f"{MAX_WRITTEN_OUT:,} nodes; use fewer or smaller definitions"
+            )
+        self.rows += definition.rows()
+        self.operands.append(self.position)
+
+    def definition(self, name: str) -> Formula | Expression:
+        found = self.definitions[name]
+        if isinstance(found, str):
+            raise self.fail(found)
+        return found
 
     def in_expression(self) -> bool:
         """Whether only an expression can stand here, and no formula."""
@@ -328,7 +393,7 @@ class _Parser:
         name, comparison, number = match.groups()
         channel = _plain_channel(name)
         threshold = float(number)
-        if channel is None or math.isinf(threshold):
+        if channel is None or math.isinf(threshold) or name in self.definitions:
             return False
         self.rows.append((BINARY[comparison], 0, 0, channel, threshold))
         self.operands.append(match.start(1))
@@ -372,14 +437,14 @@ class _Parser:
         match = lexer.UNIT.match(self.text, self.end)
         if match is None:
             return constant(value)
-        unit = "".join(match[1].split())
-        if not self.options.units and unit not in SECONDS:
+        if not self.takes_units:
             self.advance()
             raise self.fail(
                 f"expected an operator or the end of the text, found {self.found()}; a product is "
                 "written with *, and a unit needs the units of the variables (units=...)"
             )
         self.end = match.end()
+        unit = "".join(match[1].split())
         self.unit_places.setdefault(unit, match.start(1))
         return Linear({Quantity(unit): value}, ZERO)
 
@@ -443,10 +508,14 @@ class _Parser:
             return ops.UNBOUNDED, "any"
         if token in ("-", "+"):
             raise self.fail("a time bound must not be negative or signed")
-        if self.kind != "number":
+        if token in self.definitions:
+            token, unit = self.defined_number(token)
+            value = self.number(token)
+        elif self.kind == "number":
+            value = self.number(token)
+            unit = self.advance() if self.peek()[0] == "name" else ""
+        else:
             raise self.fail(f"expected a number as {side} bound, found {self.found()}")
-        value = self.number(token)
-        unit = self.advance() if self.peek()[0] == "name" else ""
         if unit and unit not in SECONDS:
             raise self.fail(f"{unit} is no unit of time; use {', '.join(SECONDS)}")
         step = self.options.step
@@ -477,6 +546,17 @@ class _Parser:
             raise self.fail(f"time bound is larger than {limit} steps{why}; use inf", start)
         self.advance()
         return int(steps), unit if unit or value else "any"
+
+    def defined_number(self, name: str) -> tuple[str, str]:
+        """Number and unit that a name stands for in a time bound."""
+        value = self.definition(name)
+        if isinstance(value, Linear) and not names_of(value):
+            parts = [(c, v.unit) for v, c in value.terms.items() if isinstance(v, Quantity)]
+            parts += [(value.constant, "")] if value.constant or not parts else []
+            ((amount, unit), *others) = parts
+            if not others and amount >= 0:
+                return f"{amount:f}", unit
+        raise self.fail(f"a time bound is a number from 0 on, and {name} is none")
 
     def number(self, token: str) -> Decimal:
         try:
@@ -609,7 +689,7 @@ class _Parser:
         if isinstance(error, decimal.DecimalException):
             return self.fail("a constant here is too large", position)
         if isinstance(error, UnitError):
-            position = self.unit_places[error.unit]
+            position = self.unit_places.get(error.unit, position)  # that of a definition has none
         return self.fail(str(error) + self.hint * isinstance(error, NoVariableError), position)
 
     def close_parenthesis(self) -> None:

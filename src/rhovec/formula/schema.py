@@ -27,7 +27,7 @@ from .core import Formula, natural_key
 from .operators import Channel
 from .parser import exact_step, parse
 from .printer import channel_text
-from .reader import FormulaLike
+from .reader import FormulaLike, is_single, without_details
 
 LIFTED_DIGITS = 14  # a threshold that went down and up again comes back as it was written
 
@@ -148,10 +148,9 @@ class Schema:
         is discrete its std is 1 (the distance of two modes), otherwise it is an error.
         """
         discrete, units = frozenset(discrete), units or {}
-        if isinstance(formulae, Formula | str):
-            formulae = [formulae]
+        listed: Any = [formulae] if is_single(formulae) else formulae
         found: set[Channel] = set()
-        for phi in formulae:
+        for phi in map(without_details, listed):
             if isinstance(phi, str):
                 phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance, units=units)
             found.update(phi.channels)
@@ -197,19 +196,28 @@ class Schema:
 
     def parse(self, text: str, *, rounding: str | None = None) -> Formula:
         """Read a formula in names, units and seconds; the result counts sampling steps."""
-        discrete = {name for c in self.channels if c.discrete for name in c.variables}
-        units = {name: c.unit for c in self.channels if c.unit for name in c.variables}
-        return parse(
-            text,
-            dt=self.dt,
-            rounding=rounding,
-            discrete=discrete,
-            tolerance=self.tolerance,
-            units=units,
-        )
+        return parse(text, rounding=rounding, **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """What the schema says to `parse`.
+
+        A variable has the unit of a channel that it is alone in, or adds to or subtracts from others.
+        """
+        return {
+            "dt": self.dt,
+            "discrete": {name for c in self.channels if c.discrete for name in c.variables},
+            "tolerance": self.tolerance,
+            "units": {
+                name: c.unit
+                for c in self.channels
+                if c.unit and all(abs(weight) == 1 for _, weight in c.terms)
+                for name in c.variables
+            },
+        }
 
     def lower(self, phi: FormulaLike) -> Formula:
         """The formula over x_0, x_1, ... in standardised units, counting steps of stride * dt."""
+        phi = without_details(phi)
         if isinstance(phi, str):
             phi = self.parse(phi)
         self._warn_of_shared_variables()
@@ -232,6 +240,7 @@ class Schema:
         `next`, which is one lowered step, becomes eventually[stride,stride], and `prev` becomes
         once[stride,stride].
         """
+        phi = without_details(phi)
         if isinstance(phi, str):
             phi = parse(phi)
         indices = [self._index_of_lowered(channel) for channel in phi.channels]
