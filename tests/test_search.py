@@ -254,6 +254,27 @@ def test_add_is_all_or_nothing(small: Index, monkeypatch: pytest.MonkeyPatch) ->
     assert small.add(FORMULAE[:7]) == list(range(401, 408))
 
 
+def test_found_entries_are_read_once_and_not_too_many_are_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_module, "MAX_ENTRIES", 25)
+    index = Index.build(FORMULAE[:60], vectors=KERNEL)
+    read: list[int] = []
+    entries = index._backend._rows.entries
+    monkeypatch.setattr(
+        index._backend._rows, "entries", lambda ids: read.extend(ids.tolist()) or entries(ids)
+    )
+    first = index.search(FORMULAE[0], k=20)
+    assert index.search(FORMULAE[0], k=20) == first and len(read) == 20
+    for phi in FORMULAE[:60]:
+        found = index.search(phi, k=20)
+        assert [hit.formula for hit in found] == [FORMULAE[hit.id - 1] for hit in found]
+        assert len(index._backend._entries) <= 25
+    index.delete(first[0].id)
+    assert index.search(FORMULAE[0], k=19) == first[1:]
+    assert len(index.search(FORMULAE[0], k=59)) == 59  # more than are held
+
+
 # -- approximate -----------------------------------------------------------------------------------
 
 
