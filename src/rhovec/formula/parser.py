@@ -151,6 +151,7 @@ def parse(
     rounding: str | None = None,
     discrete: Iterable[str] = (),
     tolerance: float | Mapping[str, float] | None = None,
+    dialect: str | None = None,
 ) -> Formula:
     """Read a formula.
 
@@ -159,6 +160,8 @@ def parse(
         by default it is an error.
     discrete: variables whose values are modes or gears; `gear == 3` then means |gear - 3| <= 0.5.
     tolerance: the tolerance of `==` and `!=` on all other variables, one number or one by name.
+    dialect: "rtamt" or "breach": the text is in that tool's language, where bounds are in seconds and
+        samples without `dt` are 1 s apart, and means what it means there.
 
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
@@ -173,6 +176,12 @@ def parse(
         if value is not None and not _is_tolerance(value):
             raise RhovecError(f"the tolerance of == must be a number >= 0, not {value!r}")
     step = None if dt is None else exact_step(dt)
+    if dialect is not None:
+        from .dialects import read
+
+        if discrete or tolerance is not None:
+            raise RhovecError(f"tolerances belong to rhovec's ==; {dialect} has a meaning of its own")
+        return read(text, dialect, dt, rounding)
     return _Parser(text, step, rounding, frozenset(discrete), tolerance).run()
 
 
