@@ -1,8 +1,8 @@
 """Operators rewritten by their expansions, exactly: robustness stays the same, bit for bit.
 
 The table of operators gives an expansion for each operator that others define (`a -> b` is
-`not a or b`). Engines, simplifier and prover work on KNOWN; release and weak until are written out
-for them here. An expansion may use an operand twice (`<->`, weak until), so a formula that would grow
+`not a or b`). Engines, simplifier and prover work on KNOWN; the others are written out for them here.
+An expansion may use an operand twice (`<->`, weak until, rise), so a formula that would grow
 past MAX_NODES is refused.
 """
 
@@ -79,8 +79,8 @@ def rewrite(phi: Formula, template_of: Callable[[int, int, int], tuple[Step, ...
             out.append(item)
             if len(out) > limit:
                 raise FormulaError(
-                    f"written out, the formula would have over {MAX_NODES:,} nodes: `<->` and "
-                    "`weak_until` use an operand twice, and these are nested too deep"
+                    f"written out, the formula would have over {MAX_NODES:,} nodes: `<->`, "
+                    "`weak_until`, `rise` and `fall` use an operand twice, and these are nested too deep"
                 )
             continue
         op, lo, hi, _, _ = row = rows[item]

@@ -17,6 +17,7 @@ from ..errors import FormulaError
 
 UNBOUNDED = -1  # the right bound of [a,inf]
 MAX_BOUND = 10**15
+MAX_PAST = 1_000_000  # steps: bounds of past operators, lags, and what lies beyond a trace's ends
 
 (GE, GT, LE, LT, TRUE, FALSE, NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL,
  RELEASE, WEAK_UNTIL, ONCE, HISTORICALLY, SINCE, PREV, RISE, FALL) = range(23)  # fmt: skip
@@ -30,6 +31,16 @@ class Shifted(NamedTuple):
 
 
 Variable = str | Shifted
+
+
+def name_of(variable: Variable) -> str:
+    return variable.name if isinstance(variable, Shifted) else variable
+
+
+def lag_of(variable: Variable) -> int:
+    return variable.steps if isinstance(variable, Shifted) else 0
+
+
 # A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
 Channel = tuple[tuple[Variable, float], ...]
 Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
