@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from ..errors import ParseError, RhovecError
 from . import operators as ops
@@ -45,21 +46,21 @@ from .operators import Channel, Row
 
 # Possessive quantifiers (*+, ++, ?+): a token is as long as it can be, and nothing is tried twice.
 _NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
-_NAME = r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+"
+NAME = r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+"
 _TOKEN = re.compile(
     rf"""\s*+(?: (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/
                     |[-+*/<>=!~&|()\[\],:¬∧∨→↔≤≥≠□◇⊤⊥])
-               | (?P<name>{_NAME}) | (?P<number>{_NUMBER}) | (?P<end>\Z) | (?P<unknown>.) )""",
+               | (?P<name>{NAME}) | (?P<number>{_NUMBER}) | (?P<end>\Z) | (?P<unknown>.) )""",
     re.VERBOSE | re.DOTALL,
 )
 # A variable against a number, unless arithmetic or another comparison follows.
 _PLAIN_ATOM = re.compile(
-    rf"""\s*+({_NAME}) \s*+(>=|<=|[<>≤≥]) \s*+([-+]?{_NUMBER})
+    rf"""\s*+({NAME}) \s*+(>=|<=|[<>≤≥]) \s*+([-+]?{_NUMBER})
          (?= \s*+(?: [^-+*/<>=!≤≥≠] | <?-> | <?=> | /\\ | \Z ))""",
     re.VERBOSE | re.DOTALL,
 )
 _PLAIN_WINDOW = re.compile(r"\s*+\[\s*+(\d{1,15}+)\s*+[,:]\s*+(\d{1,15}+|inf)\s*+\]")
-_WHOLE_NAME = re.compile(_NAME)
+_WHOLE_NAME = re.compile(NAME)
 _BRACKET = re.compile(r"\s*+\[")
 _DIGITS = re.compile(r"\d+")
 _DECIMAL = re.compile(_NUMBER)
@@ -112,6 +113,9 @@ class _Comparison:
 
 
 _Operand = int | _Comparison
+# What a name that is defined stands for; a text says why it cannot be used.
+Definition = Formula | Expression | str
+MAX_WRITTEN_OUT = 100_000  # nodes of a formula with its definitions written out
 
 
 def _position(operand: _Operand) -> int:
@@ -151,6 +155,7 @@ def parse(
     rounding: str | None = None,
     discrete: Iterable[str] = (),
     tolerance: float | Mapping[str, float] | None = None,
+    definitions: Mapping[str, Definition] | None = None,
     dialect: str | None = None,
 ) -> Formula:
     """Read a formula.
@@ -160,12 +165,36 @@ def parse(
         by default it is an error.
     discrete: variables whose values are modes or gears; `gear == 3` then means |gear - 3| <= 0.5.
     tolerance: the tolerance of `==` and `!=` on all other variables, one number or one by name.
+    definitions: formulae by name, which a text may use as if they stood there in parentheses.
     dialect: "rtamt" or "breach": the text is in that tool's language, where bounds are in seconds and
         samples without `dt` are 1 s apart, and means what it means there.
 
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
+    parser = _parser(text, dt, rounding, discrete, tolerance, definitions)
+    if dialect is None:
+        return parser.run()
+    if discrete or tolerance is not None or definitions:
+        raise RhovecError(f"tolerances and definitions are for rhovec's language, not for {dialect}")
+    from .dialects import read
+
+    return read(text, dialect, dt, rounding)
+
+
+def parse_definition(text: str, **options: Any) -> Formula | Expression:
+    """Read a formula or an expression. The options are those of `parse`."""
+    return _parser(text, **options).run_definition()
+
+
+def _parser(
+    text: str,
+    dt: float | str | None = None,
+    rounding: str | None = None,
+    discrete: Iterable[str] = (),
+    tolerance: float | Mapping[str, float] | None = None,
+    definitions: Mapping[str, Definition] | None = None,
+) -> _Parser:
     if not isinstance(text, str):
         raise RhovecError(f"parse takes text, not {type(text).__name__}")
     if rounding not in (None, "nearest", "down", "up"):
@@ -176,13 +205,7 @@ def parse(
         if value is not None and not _is_tolerance(value):
             raise RhovecError(f"the tolerance of == must be a number >= 0, not {value!r}")
     step = None if dt is None else exact_step(dt)
-    if dialect is not None:
-        from .dialects import read
-
-        if discrete or tolerance is not None:
-            raise RhovecError(f"tolerances belong to rhovec's ==; {dialect} has a meaning of its own")
-        return read(text, dialect, dt, rounding)
-    return _Parser(text, step, rounding, frozenset(discrete), tolerance).run()
+    return _Parser(text, step, rounding, frozenset(discrete), tolerance, definitions or {})
 
 
 def _is_tolerance(value: object) -> bool:
@@ -200,12 +223,14 @@ class _Parser:
         rounding: str | None,
         discrete: frozenset[str],
         tolerance: float | Mapping[str, float] | None,
+        definitions: Mapping[str, Definition],
     ):
         self.text = text
         self.step = step
         self.rounding = rounding
         self.discrete = discrete
         self.tolerance = tolerance
+        self.definitions = definitions
         self.rows: list[Row] = []
         self.operators: list[_Operator] = []
         self.operands: list[_Operand] = []
@@ -234,6 +259,20 @@ class _Parser:
         return "the end of the text" if self.kind == "end" else repr(self.token)
 
     def run(self) -> Formula:
+        self.read()
+        self.complete_formula()
+        return Formula.from_rows(self.rows, check=False)
+
+    def run_definition(self) -> Formula | Expression:
+        self.read()
+        last = self.operands[-1]
+        if isinstance(last, _Comparison) and not last.operators:
+            return last.expressions[0]
+        self.complete_formula()
+        return Formula.from_rows(self.rows, check=False)
+
+    def read(self) -> None:
+        """Read the whole text; one operand is left."""
         while True:
             while self.read_operand():
                 pass
@@ -241,15 +280,13 @@ class _Parser:
                 if self.kind == "end":
                     return self.finish()
 
-    def finish(self) -> Formula:
+    def finish(self) -> None:
         self.reduce(1)
         if self.operators:
             opened = self.operators[-1][2]
             raise self.fail(
                 f"expected ')' to close the one opened here, found {self.found()}", opened
             )
-        self.complete_formula()
-        return Formula.from_rows(self.rows, check=False)
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -283,12 +320,39 @@ class _Parser:
         elif token in _CONSTANTS:
             self.rows.append((_CONSTANTS[token], 0, 0, None, 0.0))
             self.operands.append(start)
+        elif token in self.definitions:
+            self.write_definition(token, self.definitions[token])
         elif self.kind == "name" and (token not in RESERVED or self.is_name(token)):
             self.operands.append(_Comparison(start, Linear({token: ONE}, ZERO)))
         else:
             hint = " ('inf' may only stand in an interval)" if token == "inf" else ""
             raise self.fail(f"expected a formula or an expression, found {self.found()}{hint}")
         return False
+
+    def write_definition(self, name: str, definition: Definition) -> None:
+        """Put what a name stands for in its place, as if in parentheses."""
+        start = self.position
+        if isinstance(definition, str):
+            raise self.fail(definition)
+        if not isinstance(definition, Formula):
+            self.operands.append(_Comparison(start, copied(definition)))
+            return
+        if len(self.rows) + definition.size > MAX_WRITTEN_OUT:
+            raise self.fail(
+                f"with {name} and other definitions written out, the formula has over "
+                f"{MAX_WRITTEN_OUT:,} nodes; use fewer or smaller definitions"
+            )
+        self.rows += definition.rows()
+        self.operands.append(start)
+
+    def defined_number(self, name: str) -> str:
+        """The number that a name stands for in a time bound."""
+        definition = self.definitions[name]
+        if isinstance(definition, str):
+            raise self.fail(definition)
+        if not isinstance(definition, Linear) or definition.terms or definition.constant < 0:
+            raise self.fail(f"a time bound is a number from 0 on, and {name} is none")
+        return f"{definition.constant:f}"
 
     def is_name(self, token: str) -> bool:
         """Whether an operator's word stands for a variable, here where an operand is expected."""
@@ -317,7 +381,7 @@ class _Parser:
         name, comparison, number = match.groups()
         channel = _plain_channel(name)
         threshold = float(number)
-        if channel is None or math.isinf(threshold):
+        if channel is None or math.isinf(threshold) or name in self.definitions:
             return False
         self.rows.append((_BINARY[comparison], 0, 0, channel, threshold))
         self.operands.append(match.start(1))
@@ -385,7 +449,9 @@ class _Parser:
             return ops.UNBOUNDED
         if token in ("-", "+"):
             raise self.fail("a time bound must not be negative or signed")
-        if self.kind != "number":
+        if token in self.definitions:
+            token = self.defined_number(token)
+        elif self.kind != "number":
             raise self.fail(f"expected a number as {side} bound, found {self.found()}")
         value = self.number(token)
         if self.step is None:
