@@ -27,7 +27,7 @@ from .core import Formula, natural_key
 from .operators import Channel
 from .parser import exact_step, parse
 from .printer import channel_text
-from .reader import FormulaLike
+from .reader import FormulaLike, is_single, without_details
 
 LIFTED_DIGITS = 14  # a threshold that went down and up again comes back as it was written
 
@@ -148,10 +148,9 @@ class Schema:
         is discrete its std is 1 (the distance of two modes), otherwise it is an error.
         """
         discrete, units = frozenset(discrete), units or {}
-        if isinstance(formulae, Formula | str):
-            formulae = [formulae]
+        listed: Any = [formulae] if is_single(formulae) else formulae
         found: set[Channel] = set()
-        for phi in formulae:
+        for phi in map(without_details, listed):
             if isinstance(phi, str):
                 phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance)
             found.update(phi.channels)
@@ -198,6 +197,7 @@ class Schema:
 
     def lower(self, phi: FormulaLike) -> Formula:
         """The formula over x_0, x_1, ... in standardised units, counting steps of stride * dt."""
+        phi = without_details(phi)
         if isinstance(phi, str):
             phi = self.parse(phi)
         self._warn_of_shared_variables()
@@ -219,6 +219,7 @@ class Schema:
         Thresholds are rounded to 14 digits, so that the rounding of two conversions does not show.
         `next`, which is one lowered step, becomes eventually[stride,stride].
         """
+        phi = without_details(phi)
         if isinstance(phi, str):
             phi = parse(phi)
         indices = [self._index_of_lowered(channel) for channel in phi.channels]
