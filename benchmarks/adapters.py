@@ -22,7 +22,8 @@ import numpy as np
 
 Row = list[Any]
 ATOMS = (">=", "<=")
-UNARY = ("not", "next", "always", "eventually")
+TIMED = ("always", "eventually", "until", "once", "historically", "since")
+UNARY = ("not", "next", "always", "eventually", "once", "historically", "prev", "rise", "fall")
 
 
 class Unsupported(Exception):
@@ -141,7 +142,7 @@ class Rtamt(Peer):
 
     def node(self, op: str, lo: int, hi: int | None, *operands: Any) -> Any:
         window = ""
-        if op in ("always", "eventually", "until") and (lo, hi) != (0, None):
+        if op in TIMED and (lo, hi) != (0, None):
             if hi is None:
                 raise Unsupported(f"{op}[{lo},inf]")
             window = f"[{lo}:{hi}]"

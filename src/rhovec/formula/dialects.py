@@ -104,7 +104,9 @@ class _Reader:
                 if self.kind == "end":
                     self.reduce(1)
                     if self.operators:
-                        self.fail("expected ')' to close the one opened here", self.operators[-1][2])
+                        self.fail(
+                            "expected ')' to close the one opened here", self.operators[-1][2]
+                        )
                     return Formula.from_rows(self.formula(self.operands.pop()))
 
     def read_operand(self) -> bool:
@@ -365,7 +367,17 @@ class _Rtamt(_Reader):
         a, b = left.parts, right.parts
         joined, at_most = ("and", "<=") if op == "==" else ("or", "<")
         at_least = at_most.replace("<", ">")
-        sides: Parts = ["(", *a, f") {at_most} (", *b, f") {joined} (", *a, f") {at_least} (", *b, ")"]
+        sides: Parts = [
+            "(",
+            *a,
+            f") {at_most} (",
+            *b,
+            f") {joined} (",
+            *a,
+            f") {at_least} (",
+            *b,
+            ")",
+        ]
         left.rows = self.atom(sides, position)
         left.parts = ["-" * (op == "=="), "abs((", *a, ") - (", *b, "))"]
 

@@ -67,7 +67,9 @@ def formulae_outside(programs: Programs, keep: frozenset[int]) -> np.ndarray:
     return np.flatnonzero(np.logical_or.reduceat(found, programs.offsets[:-1]))
 
 
-def rewrite(phi: Formula, template_of: Callable[[int, int, int], tuple[Step, ...] | None]) -> Formula:
+def rewrite(
+    phi: Formula, template_of: Callable[[int, int, int], tuple[Step, ...] | None]
+) -> Formula:
     """phi with each node written as the template of its operator and bounds says; None keeps it."""
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     out: list[Row] = []

@@ -176,7 +176,9 @@ def parse(
     if dialect is None:
         return parser.run()
     if discrete or tolerance is not None or definitions:
-        raise RhovecError(f"tolerances and definitions are for rhovec's language, not for {dialect}")
+        raise RhovecError(
+            f"tolerances and definitions are for rhovec's language, not for {dialect}"
+        )
     from .dialects import read
 
     return read(text, dialect, dt, rounding)
