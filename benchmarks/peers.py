@@ -110,8 +110,8 @@ def program(phi: Formula) -> Program:
 
 
 def closed_until(rows: Program) -> Program:
-    """Every `a until b` as `a until (a and b)`, and since in the same way: the same formula where a must still hold at t',
-    the textbook's where it need not, so libraries of either convention agree on it."""
+    """Every `a until b` as `a until (a and b)`, and since in the same way: the same formula where a must
+    still hold at t', the textbook's where it need not, so libraries of either convention agree on it."""
     stack: list[Program] = []
     for row in rows:
         if row[3] is not None:

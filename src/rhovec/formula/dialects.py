@@ -209,7 +209,7 @@ class _Reader:
         """Complete arithmetic or a comparison; the result takes the place of its left operand."""
         a, b = self.expression(left), self.expression(right)
         if op in _COMPARISONS:
-            left.rows = self.atom(["(", *a, f") {op} (", *b, ")"], position)
+            left.rows = self.atom(["(", *a, f") {op} (", *b, ")"], left.position)
         left.parts = ["(", *a, f") {'-' if op in _COMPARISONS else op} (", *b, ")"]
 
     def close(self, op: int | str, opened: int, before: int) -> None:
@@ -378,7 +378,7 @@ class _Rtamt(_Reader):
             *b,
             ")",
         ]
-        left.rows = self.atom(sides, position)
+        left.rows = self.atom(sides, left.position)
         left.parts = ["-" * (op == "=="), "abs((", *a, ") - (", *b, "))"]
 
     def close(self, op: int | str, opened: int, before: int) -> None:
