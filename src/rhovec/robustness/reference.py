@@ -128,8 +128,9 @@ def _evaluate(phi: Formula, traces: dict[str, np.ndarray], end: str, boolean: bo
                 elif op == ops.IMPLIES:
                     both[t] = disjunction([negation(u), v])
                 elif op == ops.IFF:
-                    equal = np.sign(u) * np.sign(v) * np.minimum(abs(u), abs(v))
-                    both[t] = u == v if boolean else equal
+                    both[t] = (
+                        u == v if boolean else np.sign(u) * np.sign(v) * np.minimum(abs(u), abs(v))
+                    )
                 else:
                     ops.refuse(op, "the oracle")
             stack.append(both)
