@@ -424,3 +424,12 @@ def test_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match="needs torch"):
         StlKernel(device="cuda")
+
+
+def test_what_no_memory_can_hold_is_refused_before_it_is_drawn() -> None:
+    measure = rv.BaseMeasure(1, 10)
+    kernel = rv.StlKernel(measure, 10**14)
+    for call in (lambda: kernel.signatures("x_0 > 0"), lambda: measure.sample(10**14)):
+        with pytest.raises(RhovecError, match=r"GiB of memory; ask for fewer traces"):
+            call()
+    assert len(next(measure.blocks(10**14))) == 1024  # streams know no such limit

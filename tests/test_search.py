@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,6 +208,20 @@ def test_ids_and_other_numbers_are_whole(small: Index) -> None:
         with pytest.raises(RhovecError, match="tags must be text, not"):
             small.add(["x_0 > 0", "x_0 > 1"], tags=wrong)
     assert len(small) == len(FORMULAE) - 5
+
+
+@pytest.mark.parametrize("wrong", [3, b"name", "", "a\0b", ["name"]])
+def test_a_path_is_the_name_of_a_file(wrong: Any, small: Index, tmp_path: Path) -> None:
+    def fails(call: Callable[[], object]) -> None:
+        with pytest.raises(RhovecError, match="path must be the name of a file, not"):
+            call()
+
+    fails(lambda: Index.build(["x_0 > 1"], wrong))
+    fails(lambda: Index.upgrade(wrong, tmp_path / "new"))
+    fails(lambda: Index.upgrade(tmp_path / "old", wrong))
+    for value in (wrong, None):
+        fails(lambda value=value: Index.open(value))  # type: ignore[misc]
+        fails(lambda value=value: small.save(value))  # type: ignore[misc]
 
 
 def test_requirements_have_identifiers(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
 from .robustness.inputs import is_torch
 from .traces import BaseMeasure, Measure
+from .traces.measure import empty_floats
 
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -137,7 +138,7 @@ class SampledKernel(ABC):
         """
         checked = self.check(formulae)
         columns = self.measure.count(self.n_traces) * self.width()
-        out = np.empty((len(checked), columns), np.float32)
+        out = empty_floats((len(checked), columns))
         for start in range(0, len(checked), ROWS):
             place = out[start : start + ROWS]
             part = checked.part(start, start + len(place))

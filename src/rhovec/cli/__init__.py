@@ -30,6 +30,7 @@ from .messages import in_options
 from .output import TerminalStream, note
 from .parse import parse
 from .robustness import robustness
+from .shared import grouped
 from .similarity import similarity
 
 HELP_OPTIONS = ["-h", "--help"]
@@ -44,6 +45,8 @@ class _Commands(TyperGroup):
             for option in command.get_params(context):
                 if getattr(option, "is_flag", False):
                     option.metavar = ""  # a flag takes no value, and the help need not say <bool>
+                elif option.param_type_name == "argument":  # nor <list[str]> beside FORMULA
+                    option.display_type_rich = lambda ctx: None
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
             print(end="", flush=True)
@@ -111,15 +114,15 @@ def start(
         print(context.get_help(), end="")
 
 
-app.command()(parse)
-app.command()(robustness)
-app.command()(compare)
-app.command()(embed)
-app.command()(similarity)
+app.command()(grouped(parse))
+app.command()(grouped(robustness))
+app.command()(grouped(compare))
+app.command()(grouped(embed))
+app.command()(grouped(similarity))
 app.command()(decode)
-app.add_typer(index.app, name="index")
-app.add_typer(train.app, name="train")
-app.add_typer(corpus.app, name="corpus")
+app.add_typer(index.app)
+app.add_typer(train.app)
+app.add_typer(corpus.app)
 app.command()(evaluate)
 app.command()(bench)
 app.command()(demo)

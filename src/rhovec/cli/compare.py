@@ -11,31 +11,15 @@ import typer
 from ..errors import RhovecError
 from .output import new_figure, note, printable, require_output, save_figure
 from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
     JsonObject,
-    Layout,
     Points,
     RandomTraces,
-    Rounding,
     SchemaFile,
     Seed,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
+    TraceReading,
     choose_measure,
-    parse_formulae,
+    picture,
     progress_bar,
-    read_formulae,
-    read_schema,
-    read_traces,
-    require_variables,
-    sampling_step,
-    standardised,
 )
 
 if TYPE_CHECKING:
@@ -49,29 +33,14 @@ LABEL = 70  # characters of a formula in a picture
 
 
 def compare(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: TraceReading,
     n_traces: RandomTraces = None,
     points: Points = None,
     seed: Seed = 0,
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
     schema: SchemaFile = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Draw the trace on which the two differ most as a .png file.",
-            show_default=False,
-        ),
+        Path | None, picture("Draw the trace on which the two differ most as a .png file.")
     ] = None,
     as_json: JsonObject = False,
 ) -> None:
@@ -85,30 +54,21 @@ def compare(
     from ..traces import TraceMeasure
 
     require_output(plot, (".png",))
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
+    lines = reading.lines()
     if len(lines) != 2:
         raise RhovecError(f"compare takes two formulae, not {len(lines)}; quote each of them")
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    step = sampling_step(dt, read)
-    pair = parse_formulae(
-        lines, discrete, schema=known, dt=step, rounding=rounding, tolerance=tolerance
-    )
-    if read is None:
-        pair = standardised(pair, known)
-    else:
-        require_variables(lines, pair, read.variables)
-    measure = choose_measure(pair, read, points)
+    pair, traces = reading.read(lines, schema)
+    measure = choose_measure(pair, traces, points)
     with progress_bar("compare") as progress:
         result = compared(pair[0], pair[1], measure, n_traces, seed, confidence, progress=progress)
 
     trace_id = None
-    if isinstance(measure, TraceMeasure) and read is not None and result.witness is not None:
+    if isinstance(measure, TraceMeasure) and traces is not None and result.witness is not None:
         equal = (measure.values == result.witness.trace).all(axis=(1, 2))
-        trace_id = read.ids[int(equal.argmax())]
+        trace_id = traces.ids[int(equal.argmax())]
     texts = [line.label for line in lines]
     if plot is not None and result.witness is not None:
-        draw(result.witness, used_variables(result), texts, step, trace_id, plot)
+        draw(result.witness, used_variables(result), texts, reading.step(traces), trace_id, plot)
     if as_json:
         print(json.dumps(to_json(result, texts, trace_id), ensure_ascii=False))
         return

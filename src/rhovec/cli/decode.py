@@ -19,10 +19,10 @@ from .shared import (
     JsonLines,
     Line,
     ModelPath,
+    Reading,
     SchemaFile,
-    parse_formulae,
+    option,
     progress_bar,
-    read_formulae,
     read_schema,
     read_vectors,
     standardised,
@@ -62,11 +62,7 @@ def decode(
     device: Device = None,
     k: Annotated[
         int | None,
-        typer.Option(
-            "-k",
-            help="Largest number of answers per request (default: 1; for a formula, 5).",
-            show_default=False,
-        ),
+        option("-k", help="Largest number of answers per request (default: 1; for a formula, 5)."),
     ] = None,
     samples: Annotated[
         int, typer.Option(help="Candidates to draw per vector, in addition to the likeliest.")
@@ -78,10 +74,9 @@ def decode(
     schema: SchemaFile = None,
     check: Annotated[
         int | None,
-        typer.Option(
+        option(
             metavar="TRACES",
             help="For formulae: rank answers by the exact kernel on this number of traces.",
-            show_default=False,
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -121,7 +116,7 @@ def decode(
 
 
 def _read(
-    sources: Sequence[str], files: Sequence[str] | None, model: Model, schema: Schema | None
+    sources: Sequence[str], files: list[str] | None, model: Model, schema: Schema | None
 ) -> Request:
     import numpy as np
 
@@ -135,10 +130,11 @@ def _read(
         if len(parts) > 1:
             names = list(range(len(names)))
         return Request(names, np.concatenate([rows for _, rows in parts]), None)
-    lines = read_formulae(texts, files)
+    reading = Reading(texts, files)
+    lines = reading.lines()
     if lines[0].text.lstrip().startswith("{"):
         return Request(*_json_vectors(lines, model), None)
-    parsed = standardised(parse_formulae(lines, schema=schema), schema)
+    parsed = standardised(reading.parse(lines, schema), schema)
     _warn(model, parsed)
     vectors = model.embed(parsed, warn=False)
     return Request([line.label for line in lines], vectors, parsed)
@@ -146,7 +142,7 @@ def _read(
 
 def _read_vectors(path: Path, model: Model) -> tuple[list[str | int], np.ndarray]:
     if path.suffix.lower() == ".jsonl":
-        return _json_vectors(read_formulae(None, [str(path)]), model)
+        return _json_vectors(Reading(files=[str(path)]).lines(), model)
     rows = _unit_rows(model, read_vectors(path), str(path))
     return list(range(len(rows))), rows
 

@@ -13,17 +13,11 @@ import typer
 from .output import note, replacing_text, require_output, save_array
 from .shared import (
     Device,
-    Discrete,
-    Formulae,
-    FormulaFiles,
     ModelPath,
-    Rounding,
+    Reading,
     SchemaFile,
-    Step,
-    Tolerance,
-    parse_formulae,
+    output_file,
     progress_bar,
-    read_formulae,
     read_schema,
     standardised,
 )
@@ -36,8 +30,7 @@ if TYPE_CHECKING:
 
 
 def embed(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     model: ModelPath = None,
     device: Device = None,
     kind: Annotated[
@@ -48,19 +41,9 @@ def embed(
         ),
     ] = "kernel",
     schema: SchemaFile = None,
-    dt: Step = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write to a .jsonl file, or to an .npy file, which holds only the matrix.",
-            show_default=False,
-        ),
+        output_file("Write to a .jsonl file, or to an .npy file, which holds only the matrix."),
     ] = None,
 ) -> None:
     """Formulae as unit vectors: one JSON object {formula, vector} per line.
@@ -73,11 +56,9 @@ def embed(
 
     suffix = require_output(output, (".jsonl", ".npy"))
     known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=dt, rounding=rounding, tolerance=tolerance
-    )
-    vectors = embedded(load(model, device), standardised(parsed, known), kind)
+    lines = reading.lines()
+    parsed = standardised(reading.parse(lines, known), known)
+    vectors = embedded(load(model, device), parsed, kind)
     labels = [line.label for line in lines]
     if output is None:
         _write_vectors(labels, vectors, sys.stdout)

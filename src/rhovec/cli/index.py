@@ -17,30 +17,20 @@ import typer
 from ..errors import RhovecError
 from .output import cell, console, write_csv, write_jsonl
 from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
     JsonLines,
     JsonObject,
-    Layout,
     Line,
-    Rounding,
+    Reading,
     SchemaFile,
     Seed,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
-    parse_formulae,
+    TraceReading,
+    grouped,
+    option,
     progress_bar,
-    read_formulae,
     read_schema,
-    read_traces,
     read_vectors,
-    sampling_step,
     split_names,
+    standardised,
 )
 
 if TYPE_CHECKING:
@@ -57,22 +47,16 @@ Library = Annotated[
 ]
 LibraryModel = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--model",
         metavar="PATH",
         help="The model whose vectors the library holds: its folder, or default for the shipped one, "
         "which need not be given for an existing library.",
-        show_default=False,
     ),
 ]
 NewTags = Annotated[
     str,
-    typer.Option(
-        "--tags",
-        metavar="TAGS",
-        help="Tags for the formulae, separated by commas.",
-        show_default=False,
-    ),
+    option("--tags", metavar="TAGS", help="Tags for the formulae, separated by commas."),
 ]
 COLUMNS = (
     "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement",
@@ -80,18 +64,17 @@ COLUMNS = (
 
 
 @app.command()
+@grouped
 def build(
     library: Library,
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: TraceReading,
     tags: NewTags = "",
     model: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="PATH",
             help="Take the vectors of a model instead of signatures: its folder, or default for the "
             "shipped one.",
-            show_default=False,
         ),
     ] = None,
     stored: Annotated[
@@ -101,23 +84,12 @@ def build(
     schema: SchemaFile = None,
     n_traces: Annotated[
         int | None,
-        typer.Option(
-            help="Traces per signature (default: 1000, or all of --traces).", show_default=False
-        ),
+        option(help="Traces per signature (default: 1000, or all of --traces)."),
     ] = None,
     seed: Seed = 0,
     sigma2: Annotated[
         float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are similar.")
     ] = 0.2,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonObject = False,
 ) -> None:
     """Make a new library.
@@ -126,16 +98,12 @@ def build(
     """
     from ..search import Index
 
-    if traces and model:
+    if reading.traces and model:
         raise RhovecError("--traces go with signatures, not with --model")
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
-        tolerance=tolerance,
-    )  # fmt: skip
-    vectors = _load_model(model) or _kernel_for(parsed, read, known, n_traces, sigma2, seed)
+    traces, known = reading.read_traces(), read_schema(schema)
+    lines = reading.lines()
+    parsed = reading.parse(lines, known, traces)
+    vectors = _load_model(model) or _kernel_for(parsed, traces, known, n_traces, sigma2, seed)
     with progress_bar("vectors") as progress, Index.build(
         parsed, library, vectors=vectors, schema=known, requirements=_identifiers(lines),
         tags=split_names(tags), stored=stored, progress=progress,
@@ -144,16 +112,12 @@ def build(
 
 
 @app.command()
+@grouped
 def add(
     library: Library,
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     tags: NewTags = "",
     model: LibraryModel = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonObject = False,
 ) -> None:
     """Add formulae to a library.
@@ -161,11 +125,8 @@ def add(
     rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
     """
     with _opened(library, model, formulae=True) as index:
-        lines = read_formulae(formulae, files)
-        parsed = parse_formulae(
-            lines, discrete, schema=index.schema, dt=sampling_step(dt, None), rounding=rounding,
-            tolerance=tolerance,
-        )  # fmt: skip
+        lines = reading.lines()
+        parsed = reading.parse(lines, index.schema)
         with progress_bar("vectors") as progress:
             ids = index.add(
                 parsed, requirements=_identifiers(lines), tags=split_names(tags), progress=progress
@@ -174,6 +135,7 @@ def add(
 
 
 @app.command()
+@grouped
 def delete(
     library: Library,
     ids: Annotated[
@@ -194,37 +156,30 @@ def delete(
 
 
 @app.command()
+@grouped
 def search(
     library: Library,
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     k: Annotated[int, typer.Option("-k", min=1, help="Hits per formula.")] = 10,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Search for the rows of an .npy file instead of formulae.",
-            show_default=False,
-        ),
+        option(metavar="FILE", help="Search for the rows of an .npy file instead of formulae."),
     ] = None,
     uses: Annotated[
         str,
-        typer.Option(
+        option(
             metavar="NAMES",
             help="Only formulae that use all of these variables, separated by commas.",
-            show_default=False,
         ),
     ] = "",
     max_depth: Annotated[
         int | None,
-        typer.Option(min=0, help="Only formulae nested no deeper.", show_default=False),
+        option(min=0, help="Only formulae nested no deeper."),
     ] = None,
     tags: Annotated[
         str,
-        typer.Option(
-            metavar="TAGS",
-            help="Only formulae that have all of these tags, separated by commas.",
-            show_default=False,
+        option(
+            metavar="TAGS", help="Only formulae that have all of these tags, separated by commas."
         ),
     ] = "",
     rerank: Annotated[
@@ -232,17 +187,13 @@ def search(
         typer.Option("--rerank", help="Order hits by the exact kernel, with its standard error."),
     ] = False,
     model: LibraryModel = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonLines = False,
 ) -> None:
     """Find the formulae of a library that are most similar in meaning.
 
     rhovec index search lib.rhovec "always (x_0 > 1)" -k 5
     """
-    if vectors and (formulae or files):
+    if vectors and (reading.formulae or reading.files):
         raise RhovecError("--vectors takes the place of formulae; leave one of them out")
     if vectors and rerank:
         raise RhovecError("--rerank compares with a formula; --vectors have none")
@@ -252,11 +203,8 @@ def search(
             queries = read_vectors(vectors)
             labels = [f"row {i}" for i in range(len(queries))]
         else:
-            lines = read_formulae(formulae, files)
-            queries = parse_formulae(
-                lines, discrete, schema=index.schema, dt=sampling_step(dt, None), rounding=rounding,
-                tolerance=tolerance,
-            )  # fmt: skip
+            lines = reading.lines()
+            queries = reading.parse(lines, index.schema)
             labels = [line.label for line in lines]
         found = index.search(
             queries, k, variables=split_names(uses), max_depth=max_depth, tags=split_names(tags),
@@ -266,6 +214,7 @@ def search(
 
 
 @app.command()
+@grouped
 def duplicates(
     library: Library,
     threshold: Annotated[
@@ -285,6 +234,7 @@ def duplicates(
 
 
 @app.command()
+@grouped
 def verify(library: Library, as_json: JsonObject = False) -> None:
     """Read a whole library and compare everything with its checksums.
 
@@ -298,6 +248,7 @@ def verify(library: Library, as_json: JsonObject = False) -> None:
 
 
 @app.command()
+@grouped
 def upgrade(
     old: Annotated[
         Path,
@@ -359,8 +310,8 @@ def _kernel_for(
 
     if traces is not None:
         return StlKernel(TraceMeasure(traces.values, traces.variables), n_traces, sigma2, seed)
-    lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
-    return replace(usual_kernel(lowered, n_traces), sigma2=sigma2, seed=seed)
+    kernel = usual_kernel(standardised(formulae, schema), n_traces)
+    return replace(kernel, sigma2=sigma2, seed=seed)
 
 
 # -- writing ---------------------------------------------------------------------------------------

@@ -5,31 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    JsonLines,
-    Rounding,
-    SchemaFile,
-    Step,
-    Tolerance,
-    parse_formulae,
-    read_formulae,
-    read_schema,
-)
+from .shared import JsonLines, Reading, SchemaFile, read_schema
 
 MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
 
 
 def parse(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     schema: SchemaFile = None,
-    dt: Step = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonLines = False,
 ) -> None:
     """Check formulae, and show their canonical form, size and tree.
@@ -43,12 +26,9 @@ def parse(
     from ..formula.simplify import simplify
 
     known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=dt, rounding=rounding, tolerance=tolerance
-    )
-    step = dt if known is None else known.dt
-    for i, (line, phi) in enumerate(zip(lines, parsed, strict=True)):
+    lines = reading.lines()
+    step = reading.dt if known is None else known.dt
+    for i, (line, phi) in enumerate(zip(lines, reading.parse(lines, known), strict=True)):
         facts: dict[str, Any] = {"id": line.id} if line.id else {}
         facts["formula"] = str(phi)
         if step is not None:

@@ -14,44 +14,14 @@ import typer
 
 from ..errors import RhovecError
 from .output import cell, console, replacing_text, require_output, save_array, write_csv
-from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
-    JsonLines,
-    Layout,
-    Rounding,
-    SchemaFile,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
-    parse_formulae,
-    read_formulae,
-    read_schema,
-    read_traces,
-    require_variables,
-    sampling_step,
-)
+from .shared import JsonLines, SchemaFile, TraceReading, output_file
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".npy")
 
 
 def robustness(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
+    reading: TraceReading,
     schema: SchemaFile = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     end: Annotated[
         Literal["hold", "strict"],
         typer.Option(
@@ -67,13 +37,9 @@ def robustness(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x "
-            "traces (x steps).",
-            show_default=False,
+        output_file(
+            "Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x traces "
+            "(x steps)."
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -90,20 +56,14 @@ def robustness(
     from ..robustness import satisfaction as satisfaction_of
 
     suffix = require_output(output, SUFFIXES, as_json)
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    if read is None:
+    lines = reading.lines()
+    parsed, traces = reading.read(lines, schema)
+    if traces is None:
         raise RhovecError("no traces given: name a file or a folder with --traces")
-    step = sampling_step(dt, read)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=step, rounding=rounding, tolerance=tolerance
-    )
-    require_variables(lines, parsed, read.variables)
     evaluate = satisfaction_of if satisfied else robustness_of
-    lengths = {x.shape[1] for x in read.values}
-    arrays = np.stack(read.values) if len(lengths) == 1 else read.values
-    values = evaluate(parsed, arrays, variables=read.variables, trace=every_step, end=end)
+    lengths = {x.shape[1] for x in traces.values}
+    arrays = np.stack(traces.values) if len(lengths) == 1 else traces.values
+    values = evaluate(parsed, arrays, variables=traces.variables, trace=every_step, end=end)
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
@@ -116,7 +76,7 @@ def robustness(
     records: Iterable[Record] = (
         {"formula": line.label, "trace": trace, kind: by_trace[n][b].tolist()}
         for b, line in enumerate(lines)
-        for n, trace in enumerate(read.ids)
+        for n, trace in enumerate(traces.ids)
     )
     if output is not None:
         with replacing_text(output) as text:

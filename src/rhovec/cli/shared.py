@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,208 +22,265 @@ from ..formula.lines import parse_lines, read_data, read_file, split_id
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..formula import Schema
     from ..kernel import Progress
     from ..traces import BaseMeasure, TraceMeasure, Traces
 
-# -- options: formulae -----------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 READING, TRACES = "How formulae are read", "Traces"  # panels of the help
 
-Formulae = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="FORMULA",
-        help="Formulae; put -- before one that starts with a minus. Without any, and without -F, "
-        "they are read from stdin, one per line.",
-        show_default=False,
-    ),
-]
-FormulaFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--formulae",
-        "-F",
-        metavar="FILE",
-        help="Read formulae from a file: one per line, `ID: formula` if you like, comments after #; "
-        "or the column `formula` of a .csv. - is stdin. May be repeated.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
-]
+
+def option(*names: str, help: str, **more: Any) -> Any:
+    """An option whose help does not show the default."""
+    return typer.Option(*names, help=help, show_default=False, **more)
+
+
+def output_file(help: str) -> Any:
+    return option("--out", "-o", metavar="FILE", help=help)
+
+
+def formula_files(help: str, **more: Any) -> Any:
+    return option("--formulae", "-F", metavar="FILE", help=help, **more)
+
+
+def picture(help: str) -> Any:
+    return option("--plot", metavar="FILE", help=help)
+
+
 SchemaFile = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--schema",
         metavar="FILE",
         help="A schema (JSON) with the names, units and time step of the formulae.",
-        show_default=False,
         rich_help_panel=READING,
-    ),
-]
-StepOrAuto = Annotated[
-    str | None,
-    typer.Option(
-        "--dt",
-        metavar="SECONDS|auto",
-        help="Sampling step: time bounds are then read as seconds, not as steps; "
-        "auto takes the step from the traces' time column.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
-]
-Step = Annotated[
-    float | None,
-    typer.Option(
-        "--dt",
-        help="Sampling step in seconds: time bounds are then read as seconds, not as steps.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
-]
-Rounding = Annotated[
-    Literal["nearest", "down", "up"] | None,
-    typer.Option(
-        help="Round time bounds that are not a whole number of steps.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
-]
-Discrete = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMES",
-        help="Variables whose values are modes or gears, separated by commas; "
-        "gear == 3 then means within 0.5.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
-]
-Tolerance = Annotated[
-    float | None,
-    typer.Option(
-        help="Tolerance of == and != on all other variables.",
-        show_default=False,
-        rich_help_panel=READING,
-    ),
-]
-
-# -- options: traces -------------------------------------------------------------------------------
-
-TracePaths = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--traces",
-        "-t",
-        metavar="PATH",
-        help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. May be repeated.",
-        show_default=False,
-        rich_help_panel=TRACES,
-    ),
-]
-Layout = Annotated[
-    Literal["auto", "wide", "long"],
-    typer.Option(
-        help="wide: one column per variable; long: the columns `variable` and `value`.",
-        rich_help_panel=TRACES,
-    ),
-]
-IdColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Column that tells traces apart (default: trace, id or trace_id).",
-        show_default=False,
-        rich_help_panel=TRACES,
-    ),
-]
-TimeColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="Column of times (default: time or t).", show_default=False, rich_help_panel=TRACES
-    ),
-]
-Variables = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMES",
-        help="Variables to read, separated by commas; for an .npy file, the names of its variables "
-        "(default: x_0, x_1, ...).",
-        show_default=False,
-        rich_help_panel=TRACES,
     ),
 ]
 RandomTraces = Annotated[
     int | None,
-    typer.Option(
+    option(
         "--n-traces",
         help="Number of random traces, or of --traces to take "
         "(default: 10000 random ones, or all of --traces).",
-        show_default=False,
         rich_help_panel=TRACES,
     ),
 ]
 Points = Annotated[
-    int | None,
-    typer.Option(
-        help="Points of a random trace (default: 100).", show_default=False, rich_help_panel=TRACES
-    ),
+    int | None, option(help="Points of a random trace (default: 100).", rich_help_panel=TRACES)
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_panel=TRACES)]
-
-# -- options: models and output --------------------------------------------------------------------
-
 ModelPath = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--model",
         metavar="PATH",
         help="A model's folder, or owner/name on the Hugging Face hub (default: the shipped model).",
-        show_default=False,
     ),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option(help="cpu or cuda: compute with torch (default: NumPy).", show_default=False),
-]
+Device = Annotated[str | None, option(help="cpu or cuda: compute with torch (default: NumPy).")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
+FormulaFiles = Annotated[
+    list[str] | None,
+    formula_files(
+        "Read formulae from a file: one per line, `ID: formula` if you like, comments after #; "
+        "or the column `formula` of a .csv. - is stdin. May be repeated.",
+        rich_help_panel=READING,
+    ),
+]
+
+# -- groups of options -----------------------------------------------------------------------------
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with its groups of options (dataclasses) spread out, as typer expects them."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, Any] = {
+        name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)
+    }
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
+        command(**values)
+
+    spread: list[inspect.Parameter] = []
+    for name, parameter in parameters.items():
+        group = groups.get(name)
+        own = inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+        spread += [p.replace(kind=p.KEYWORD_ONLY) for p in own]
+    run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
+    return run
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Formulae, and how they are read."""
+
+    formulae: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FORMULA",
+            help="Formulae; put -- before one that starts with a minus. Without any, and without "
+            "-F, they are read from stdin, one per line.",
+            show_default=False,
+        ),
+    ] = None
+    files: FormulaFiles = None
+    dt: Annotated[
+        str | None,
+        option(
+            metavar="SECONDS",
+            help="Sampling step: time bounds are then read as seconds, not as steps.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    rounding: Annotated[
+        Literal["nearest", "down", "up"] | None,
+        option(
+            help="Round time bounds that are not a whole number of steps.", rich_help_panel=READING
+        ),
+    ] = None
+    discrete: Annotated[
+        str,
+        option(
+            metavar="NAMES",
+            help="Variables whose values are modes or gears, separated by commas; "
+            "gear == 3 then means within 0.5.",
+            rich_help_panel=READING,
+        ),
+    ] = ""
+    tolerance: Annotated[
+        float | None,
+        option(help="Tolerance of == and != on all other variables.", rich_help_panel=READING),
+    ] = None
+
+    def lines(self) -> list[Line]:
+        """The formulae given: arguments, then those of the -F files, otherwise stdin's."""
+        lines = [split_id(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
+        sources = list(self.files or ())
+        if not lines and not sources:
+            if sys.stdin is None or sys.stdin.isatty():
+                raise RhovecError(
+                    "no formula given: write it as an argument, in a file (-F), or pipe it"
+                )
+            sources = ["-"]
+        for source in sources:
+            stdin = source == "-"
+            lines += read_data(sys.stdin.buffer.read(), "stdin") if stdin else read_file(source)
+        return lines
+
+    def step(self, traces: Traces | None) -> float | str | None:
+        """The sampling step that --dt asks for."""
+        if self.dt != "auto":
+            return self.dt
+        if traces is None or traces.dt is None:
+            raise RhovecError(
+                "--dt auto needs a time column in the traces; give the step in seconds"
+            )
+        return traces.dt
+
+    def parse(
+        self, lines: Iterable[Line], schema: Schema | None = None, traces: Traces | None = None
+    ) -> list[Formula]:
+        """Parse lines; a schema says what --dt, --discrete and --tolerance do."""
+        names: Iterable[str] = split_names(self.discrete)
+        dt, tolerance = self.step(traces), self.tolerance
+        if schema is not None:
+            if dt is not None or names or tolerance is not None:
+                raise RhovecError("--dt, --discrete and --tolerance: the schema says these")
+            names = {name for c in schema.channels if c.discrete for name in c.variables}
+            dt, tolerance = schema.dt, schema.tolerance
+        return parse_lines(
+            lines, dt=dt, rounding=self.rounding, discrete=names, tolerance=tolerance
+        )
+
+
+@dataclass(frozen=True)
+class TraceReading(Reading):
+    """Formulae and traces, and how they are read."""
+
+    dt: Annotated[
+        str | None,
+        option(
+            metavar="SECONDS|auto",
+            help="Sampling step: time bounds are then read as seconds, not as steps; "
+            "auto takes the step from the traces' time column.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    traces: Annotated[
+        list[Path] | None,
+        option(
+            "--traces",
+            "-t",
+            metavar="PATH",
+            help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. "
+            "May be repeated.",
+            rich_help_panel=TRACES,
+        ),
+    ] = None
+    layout: Annotated[
+        Literal["auto", "wide", "long"],
+        typer.Option(
+            help="wide: one column per variable; long: the columns `variable` and `value`.",
+            rich_help_panel=TRACES,
+        ),
+    ] = "auto"
+    id_column: Annotated[
+        str | None,
+        option(
+            help="Column that tells traces apart (default: trace, id or trace_id).",
+            rich_help_panel=TRACES,
+        ),
+    ] = None
+    time_column: Annotated[
+        str | None, option(help="Column of times (default: time or t).", rich_help_panel=TRACES)
+    ] = None
+    variables: Annotated[
+        str,
+        option(
+            metavar="NAMES",
+            help="Variables to read, separated by commas; for an .npy file, the names of its "
+            "variables (default: x_0, x_1, ...).",
+            rich_help_panel=TRACES,
+        ),
+    ] = ""
+
+    def read_traces(self) -> Traces | None:
+        """The traces; None without --traces."""
+        from ..traces import read_traces
+
+        if self.traces:
+            return read_traces(
+                self.traces, layout=self.layout, variables=split_names(self.variables) or None,
+                id_column=self.id_column, time_column=self.time_column,
+            )  # fmt: skip
+        if (
+            self.layout != "auto"
+            or self.variables
+            or (self.id_column, self.time_column) != (None,) * 2
+        ):
+            raise RhovecError(
+                "--layout, --variables, --id-column and --time-column go with --traces"
+            )
+        return None
+
+    def read(self, lines: list[Line], schema: Path | None) -> tuple[list[Formula], Traces | None]:
+        """The formulae and the traces that they are about.
+
+        Without --traces, these are random ones: a schema then standardises the formulae.
+        """
+        known, traces = read_schema(schema), self.read_traces()
+        formulae = self.parse(lines, known, traces)
+        if traces is None:
+            return standardised(formulae, known), None
+        require_variables(lines, formulae, traces.variables)
+        return formulae, traces
+
 
 # -- formulae --------------------------------------------------------------------------------------
-
-
-def read_formulae(arguments: Sequence[str] | None, files: Sequence[str] | None) -> list[Line]:
-    """The formulae of a command: its arguments, then those of its -F files, otherwise stdin's."""
-    lines = [split_id(text, f"formula {i}") for i, text in enumerate(arguments or (), 1)]
-    sources = list(files or ())
-    if not lines and not sources:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise RhovecError(
-                "no formula given: write it as an argument, in a file (-F), or pipe it"
-            )
-        sources = ["-"]
-    for source in sources:
-        stdin = source == "-"
-        lines += read_data(sys.stdin.buffer.read(), "stdin") if stdin else read_file(source)
-    return lines
-
-
-def parse_formulae(
-    lines: Iterable[Line],
-    discrete: str = "",
-    *,
-    schema: Schema | None = None,
-    dt: float | str | None = None,
-    rounding: str | None = None,
-    tolerance: float | None = None,
-) -> list[Formula]:
-    """Parse what `read_formulae` read; a schema says what --dt, --discrete and --tolerance do."""
-    names: Iterable[str] = split_names(discrete)
-    if schema is not None:
-        if dt is not None or names or tolerance is not None:
-            raise RhovecError("--dt, --discrete and --tolerance: the schema says these")
-        names = {name for c in schema.channels if c.discrete for name in c.variables}
-        dt, tolerance = schema.dt, schema.tolerance
-    return parse_lines(lines, dt=dt, rounding=rounding, discrete=names, tolerance=tolerance)
 
 
 def standardised(formulae: list[Formula], schema: Schema | None) -> list[Formula]:
@@ -284,40 +344,6 @@ def read_vectors(path: Path) -> np.ndarray:
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
         raise RhovecError(f"{path}: no .npy file of numbers, one vector per row") from None
     return np.atleast_2d(array)
-
-
-def read_traces(
-    paths: Sequence[Path] | None,
-    layout: Literal["auto", "wide", "long"],
-    variables: str,
-    id_column: str | None,
-    time_column: str | None,
-) -> Traces | None:
-    """What --traces and the options that go with it ask for; None without --traces."""
-    from ..traces import read_traces
-
-    if not paths:
-        if layout != "auto" or variables or (id_column, time_column) != (None, None):
-            raise RhovecError(
-                "--layout, --variables, --id-column and --time-column go with --traces"
-            )
-        return None
-    return read_traces(
-        paths,
-        layout=layout,
-        variables=split_names(variables) or None,
-        id_column=id_column,
-        time_column=time_column,
-    )
-
-
-def sampling_step(dt: str | None, traces: Traces | None) -> float | str | None:
-    """The step that --dt asks for."""
-    if dt != "auto":
-        return dt
-    if traces is None or traces.dt is None:
-        raise RhovecError("--dt auto needs a time column in the traces; give the step in seconds")
-    return traces.dt
 
 
 def choose_measure(

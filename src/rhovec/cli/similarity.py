@@ -26,32 +26,18 @@ from .output import (
 )
 from .shared import (
     Device,
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
     JsonLines,
-    Layout,
     ModelPath,
     Points,
     RandomTraces,
-    Rounding,
     SchemaFile,
     Seed,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
+    TraceReading,
     choose_measure,
-    parse_formulae,
+    option,
+    output_file,
+    picture,
     progress_bar,
-    read_formulae,
-    read_schema,
-    read_traces,
-    require_variables,
-    sampling_step,
-    standardised,
 )
 
 if TYPE_CHECKING:
@@ -95,14 +81,12 @@ class Result(NamedTuple):
 
 
 def similarity(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: TraceReading,
     by: Annotated[
         Literal["kernel", "model", "both"] | None,
-        typer.Option(
+        option(
             help="kernel: the exact kernel; model: a model's vectors; both: side by side "
-            "(default: both; with --traces or --boolean the kernel).",
-            show_default=False,
+            "(default: both; with --traces or --boolean the kernel)."
         ),
     ] = None,
     model: ModelPath = None,
@@ -112,10 +96,7 @@ def similarity(
     seed: Seed = 0,
     sigma2: Annotated[
         float | None,
-        typer.Option(
-            help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2).",
-            show_default=False,
-        ),
+        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
     ] = None,
     boolean: Annotated[
         bool, typer.Option("--boolean", help="Compare satisfaction instead of robustness.")
@@ -123,29 +104,16 @@ def similarity(
     errors: Annotated[
         bool, typer.Option(help="Add the Monte Carlo standard error of each kernel value.")
     ] = True,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
     schema: SchemaFile = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the matrix as a .png file.", show_default=False),
+        picture("Draw the matrix as a .png file."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write to a .csv or .jsonl file, one row per pair; to a .json file, with the "
-            "matrices; or to an .npy file: the matrix, with --by both the model's and the kernel's.",
-            show_default=False,
+        output_file(
+            "Write to a .csv or .jsonl file, one row per pair; to a .json file, with the matrices; "
+            "or to an .npy file: the matrix, with --by both the model's and the kernel's."
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -160,27 +128,23 @@ def similarity(
     """
     suffix = require_output(output, (".csv", ".jsonl", ".json", ".npy"), as_json)
     require_output(plot, (".png",))
-    by = by or ("kernel" if traces or boolean else "both")
+    by = by or ("kernel" if reading.traces or boolean else "both")
     if by != "kernel":
-        given = {"--traces": traces, "--boolean": boolean, "--points": points, "--sigma2": sigma2}
+        given = {
+            "--traces": reading.traces,
+            "--boolean": boolean,
+            "--points": points,
+            "--sigma2": sigma2,
+        }
         wrong = [option for option, value in given.items() if value not in (None, False)]
         if wrong:
             raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
     elif model is not None:
         raise RhovecError("--model goes with --by model or both, without --traces and --boolean")
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
+    lines = reading.lines()
     if len(lines) < 2:
         raise RhovecError("similarity is between formulae: give two or more")
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
-        tolerance=tolerance,
-    )  # fmt: skip
-    if read is None:
-        parsed = standardised(parsed, known)
-    else:
-        require_variables(lines, parsed, read.variables)
+    parsed, traces = reading.read(lines, schema)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     kernel: SampledKernel | None = None
@@ -196,9 +160,9 @@ def similarity(
     else:
         from ..kernel import BooleanKernel, StlKernel
 
-        count = DEFAULT_TRACES if n_traces is None and read is None else n_traces
+        count = DEFAULT_TRACES if n_traces is None and traces is None else n_traces
         kernel = (BooleanKernel if boolean else StlKernel)(
-            choose_measure(parsed, read, points), count, 0.2 if sigma2 is None else sigma2, seed,
+            choose_measure(parsed, traces, points), count, 0.2 if sigma2 is None else sigma2, seed,
             device="cpu" if device is None else device,
         )  # fmt: skip
     if kernel is not None:

@@ -7,9 +7,9 @@
         always (pedal > 0.5 -> eventually[0,3] pressure > 20)
     eventually (fast and gear == 3)
 
-A line that is indented further than the first line of its statement continues it; so does a line
-inside open parentheses, unless it starts a statement of its own. A blank line ends a statement. A CSV
-file has the columns id, title, tags and formula, of which only the last must be there.
+A line without a header continues the one above if it is indented further than that statement, or
+inside open parentheses. A blank line ends a statement. A CSV file has the columns id, title, tags and
+formula, of which only the last must be there.
 
 Reading has two steps: `read_file` and `read_data` split a file into statements, and `resolve` parses
 those, because how to parse (the sampling step, say) may only be known later. Definitions and parameters
@@ -187,9 +187,9 @@ def _statements(text: str, name: str) -> Iterator[Statement]:
             elif lines:
                 lines.append("")
             continue
-        padded = line.expandtabs() if line[0] == "\t" or "\t" in line else line
+        padded = line.expandtabs()
         blanks = len(padded) - len(padded.lstrip())
-        if lines and blanks <= indent and (depth <= 0 or _starts_statement(line)):
+        if lines and ((blanks <= indent and depth <= 0) or _starts_statement(line)):
             yield split_header("\n".join(lines), name, start)
             lines = []
         if not lines:

@@ -11,6 +11,7 @@ thread or process.
 from __future__ import annotations
 
 import operator
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -109,6 +110,7 @@ class Index:
             less than 0.001.
         progress: called with the share that is done, if the number of formulae is known.
         """
+        place = None if path is None else _path(path)
         items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
             items = list(items) if isinstance(items, Iterable) else items
@@ -122,10 +124,7 @@ class Index:
         batches = _embedded(items, requirements, tags, chosen, schema, progress)
         first = next(batches)
         facts = describe(chosen, first.vectors.shape[1], schema, stored)
-        backend = FileBackend.create(
-            None if path is None else Path(path), facts, _chained(first, batches)
-        )
-        return cls(backend, chosen)
+        return cls(FileBackend.create(place, facts, _chained(first, batches)), chosen)
 
     @classmethod
     def open(cls, path: str | Path, *, vectors: Vectors | Kernel | None = None) -> Index:
@@ -135,7 +134,7 @@ class Index:
             its model, a library can only be asked with vectors.
         """
         chosen = None if vectors is None else as_vectors(vectors)
-        backend = FileBackend.open(Path(path))
+        backend = FileBackend.open(_path(path))
         try:
             return cls(backend, chosen)
         except RhovecError:
@@ -152,12 +151,13 @@ class Index:
 
         Entries are numbered anew, without gaps. The old file is not changed.
         """
-        with version1.reading(Path(old)) as (facts, batches):
-            return cls(FileBackend.create(Path(new), facts, batches))
+        place = _path(new)
+        with version1.reading(_path(old)) as (facts, batches):
+            return cls(FileBackend.create(place, facts, batches))
 
     def save(self, path: str | Path) -> None:
         """Copy the library, as it is now, to a new file."""
-        self._backend.copy(Path(path))
+        self._backend.copy(_path(path))
 
     def close(self) -> None:
         self._closing()
@@ -475,6 +475,15 @@ def _vectors_of(formulae: list[Formula], maker: Vectors, schema: Schema | None) 
 
 
 # -- arguments -------------------------------------------------------------------------------------
+
+
+def _path(path: Any) -> Path:
+    try:
+        if (name := os.fspath(path)) and "\0" not in name:
+            return Path(path)
+    except TypeError:
+        pass
+    raise RhovecError(f"path must be the name of a file, not {path!r}")
 
 
 def _whole(number: Any, name: str) -> int:
