@@ -10,7 +10,7 @@ left out for that. A test compares the files with what this writes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,6 @@ EXAMPLE = FOLDER.parent / "examples" / "requirements.stl"
 DISCRETE = ("gear", "mode", "cruise_state")
 STEP, POINTS = 0.1, 61
 TIME = np.arange(POINTS) * STEP
-Signal = Callable[[np.ndarray], np.ndarray]
 
 
 def on(*stretches: tuple[float, float]) -> np.ndarray:
@@ -71,7 +70,7 @@ PHRASES = [
     ),
     Phrase(
         "recurs", "There is a heartbeat at least every 1.5 s.", "always eventually[0, 1.5 s] beat",
-        {"beat": pulses(0.3, 1.2, 2.4, 5, 5.8)},
+        {"beat": pulses(0.3, 1.2, 2.4, 5, 5.9)},
     ),
     Phrase(
         "until", "An alarm sounds until it is acknowledged.", "always (alarm -> alarm until ack)",
@@ -127,10 +126,10 @@ PHRASES = [
         {"set_point": STEPPED, "y": LAGGED},
     ),
     Phrase(
-        "order", "Whenever the pressure passes 50, it has been below 30 within the last 1 s, or the valve is open.",
+        "either", "Pressure passes 50 only from below 30 within 1 s, or while the valve is open.",
         "always (rise(pressure > 50) -> (once[0, 1 s] pressure < 30) or valve)",
         {
-            "pressure": ramp((0, 20), (0.8, 70), (2, 40), (3, 42), (3.4, 60), (4.4, 35), (5, 58), (6, 60)),
+            "pressure": ramp((0, 20), (0.8, 70), (2, 40), (3, 42), (3.4, 60), (4.4, 35), (5, 58)),
             "valve": on((4.6, 6.1)),
         },
         50,
@@ -156,7 +155,7 @@ def verdicts(phrase: Phrase) -> np.ndarray:
 def stretches(flags: np.ndarray) -> list[tuple[int, int, bool]]:
     """Runs of equal values as (first, end, value)."""
     edges = [0, *(np.flatnonzero(np.diff(flags)) + 1).tolist(), len(flags)]
-    return [(a, b, bool(flags[a])) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(a, b, bool(flags[a])) for a, b in pairwise(edges)]
 
 
 def x_of(index: float) -> str:
@@ -171,10 +170,14 @@ def picture(phrase: Phrase) -> str:
         height = FLAG if flag else CURVE
         low, high = (0.0, 1.0) if flag else (0.0, 100.0)
 
-        def level(value: float, top: float = y, size: float = height, span: float = high - low) -> str:
+        def level(
+            value: float, top: float = y, size: float = height, span: float = high - low
+        ) -> str:
             return f"{top + size * (1 - value / span):.1f}"
 
-        lanes.append(f'<text x="{LEFT - 6}" y="{y + height / 2 + 4:g}" text-anchor="end">{name}</text>')
+        lanes.append(
+            f'<text x="{LEFT - 6}" y="{y + height / 2 + 4:g}" text-anchor="end">{name}</text>'
+        )
         if phrase.level is not None and not flag:
             at = level(phrase.level)
             lanes.append(
@@ -190,7 +193,9 @@ def picture(phrase: Phrase) -> str:
             lanes.append(f'<path d="M{LEFT} {y + height}H{WIDTH}" stroke="#777" fill="none"/>')
         else:
             points = " ".join(f"{x_of(i + 0.5)},{level(v)}" for i, v in enumerate(values.tolist()))
-            lanes.append(f'<polyline points="{points}" fill="none" stroke="{INK}" stroke-width="1.5"/>')
+            lanes.append(
+                f'<polyline points="{points}" fill="none" stroke="{INK}" stroke-width="1.5"/>'
+            )
         y += height + GAP
     back = [
         f'<rect x="{x_of(a)}" y="0" width="{float(x_of(b)) - float(x_of(a)):.1f}" height="{y}" '
@@ -199,7 +204,7 @@ def picture(phrase: Phrase) -> str:
     ]
     ticks = [
         f'<text x="{x_of(second / STEP)}" y="{y + 12}" text-anchor="middle">{second} s</text>'
-        for second in range(0, 6)
+        for second in range(6)
     ]
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y + 16}" '
@@ -215,7 +220,8 @@ def cell(text: str) -> str:
 def page() -> str:
     requirements = read_requirements(EXAMPLE, dt=0.01, discrete=DISCRETE)
     rows = [
-        f"| {p.sentence} | `{cell(p.formula)}` | ![{p.sentence}](phrases/{p.name}.svg) |" for p in PHRASES
+        f"| {p.sentence} | `{cell(p.formula)}` | ![{p.sentence}](phrases/{p.name}.svg) |"
+        for p in PHRASES
     ]
     fifty = [f"| {r.id} | {r.title} | `{cell(r.text)}` | {r.tags[0]} |" for r in requirements]
     return "\n".join([

@@ -1,6 +1,6 @@
 """The languages of rtamt and Breach: what they mean, and what is refused.
 
-That rtamt itself means this is measured by benchmarks/translation.py; tests/data/rtamt.json is a small
+That rtamt itself means this is measured by benchmarks/translation.py; tests/data/rtamt.jsonl is a small
 sample of its answers.
 """
 
@@ -90,9 +90,10 @@ def test_out_and_in_again_means_the_same(phi: Formula) -> None:
 
 def test_rtamts_own_values() -> None:
     """Text of rtamt, trace and values, as rtamt computed them (benchmarks/translation.py --golden)."""
-    data = json.loads((Path(__file__).parents[1] / "data" / "rtamt.json").read_text())
-    traces = {f"x_{i}": np.array([row]) for i, row in enumerate(data["traces"])}
-    for row in data["formulae"]:
+    lines = (Path(__file__).parents[1] / "data" / "rtamt.jsonl").read_text().splitlines()
+    samples, *rows = map(json.loads, lines)
+    traces = {f"x_{i}": np.array([values]) for i, values in enumerate(samples["traces"])}
+    for row in rows:
         phi = rv.parse(row["formula"])
         if row["way"] == "in":
             assert rtamt(row["rtamt"]) == phi
@@ -101,8 +102,8 @@ def test_rtamts_own_values() -> None:
         found = robustness_trace(phi, traces, end="strict")[0]
         start = row["from"]
         np.testing.assert_array_equal(found[start : start + len(row["values"])], row["values"])
-    ways = [row["way"] for row in data["formulae"]]
-    assert min(ways.count("in"), ways.count("out")) >= 30
+    ways = [row["way"] for row in rows]
+    assert min(ways.count("in"), ways.count("out")) == 30
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,6 @@ def test_seconds_are_written_with_their_unit() -> None:
         ("x ? 0", "unexpected character '?'", 3),
         ("5 > 3", "no variable", 1),
         ("-x > 0", "expected a formula", 1),
-        ("$x > 0", "$x", 1),
     ],
 )
 def test_rtamt_is_refused_with_a_reason(text: str, message: str, column: int) -> None:
@@ -285,10 +285,10 @@ PIECES = (
     "and or not until until_ since unless iff xor rise fall prev next s_prev always alw alw_ ev_ once "
     "once_ hist H G F abs( max( pow( true false inf $ ? // /* */ é"
 )
-)
+TEXTS = st.lists(st.sampled_from(PIECES.split()), max_size=12).map(" ".join)
 
 
-@given(st.lists(st.sampled_from(PIECES.split()), max_size=12).map(" ".join), st.sampled_from(["rtamt", "breach"]))
+@given(TEXTS, st.sampled_from(["rtamt", "breach"]))
 def test_any_text_is_read_or_refused(text: str, dialect: str) -> None:
     try:
         phi = rv.parse(text, dialect=dialect)
