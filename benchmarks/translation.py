@@ -99,20 +99,21 @@ def comparison(rng: np.random.Generator) -> str:
     if kind < 0.1:
         return f"x_{rng.integers(3)}"  # a signal is its own robustness
     if kind < 0.2:
-        return f"({expression(rng)} {rng.choice(('iff', 'xor', '<->'))} {expression(rng)})"
+        left, right = expression(rng, shifts=False), expression(rng, shifts=False)
+        return f"({left} {rng.choice(('iff', 'xor', '<->'))} {right})"
     compare = rng.choice((">", ">=", "<", "<=", ">", ">=", "<", "<=", "==", "!=="))
     return f"{expression(rng)} {compare} {number(rng)}"
 
 
-def expression(rng: np.random.Generator) -> str:
-    terms = []
-    for _ in range(int(rng.choice((1, 1, 2, 3)))):
-        x = f"x_{rng.integers(3)}"
-        forms = (x, x, x, f"2 * {x}", f"{x} / 4", f"abs({x})", f"(prev {x})", f"(next {x})", "0.25")
-        terms.append(str(rng.choice(forms if terms else forms[:-1])))
-    out = terms[0]
-    for term in terms[1:]:
-        out += f" {rng.choice(('+', '-'))} {term}"
+def expression(rng: np.random.Generator, shifts: bool = True) -> str:
+    """A sum of different variables, so that no shifted one cancels, which rtamt would not notice."""
+    out = ""
+    for i in rng.permutation(3)[: int(rng.choice((1, 1, 2, 3)))].tolist():
+        x = f"x_{i}"
+        forms = [x, x, x, f"2 * {x}", f"{x} / 4", f"abs({x})", *(["0.25"] if out else [])]
+        forms += [f"(prev {x})", f"(next {x})"] * shifts
+        term = str(rng.choice(forms))
+        out = f"{out} {rng.choice(('+', '-'))} {term}" if out else term
     return out
 
 
