@@ -71,9 +71,7 @@ class Lists(Backend):
             for entry in self.entries.values()
             if chosen.variables <= set(entry.requirement.formula.variables)
             and chosen.tags <= set(entry.requirement.tags)
-            and (
-                chosen.max_depth is None or entry.requirement.formula.depth <= chosen.max_depth
-            )
+            and (chosen.max_depth is None or entry.requirement.formula.depth <= chosen.max_depth)
         ]
         found = []
         for point in points:

@@ -54,11 +54,19 @@ class RequirementError(RhovecError):
 
     def __init__(self, problems: Sequence[Problem]):
         self.problems = tuple(problems)
+        super().__init__("\n  ".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """The message: of one problem, or of several with a line before them."""
         shown = [str(problem) for problem in self.problems[:MAX_LISTED]]
-        if len(self.problems) > MAX_LISTED:
-            shown.append(f"and {len(self.problems) - MAX_LISTED:,} more")
-        several = f"{len(self.problems):,} lines are wrong:\n  "
-        super().__init__(shown[0] if len(shown) == 1 else several + "\n  ".join(shown))
+        if len(self.problems) == 1:
+            return shown
+        more = len(self.problems) - len(shown)
+        return [
+            f"{len(self.problems):,} lines are wrong:",
+            *shown,
+            *([f"and {more:,} more"] if more else []),
+        ]
 
     def __reduce__(self) -> tuple[type[RequirementError], tuple[tuple[Problem, ...]]]:
         return (RequirementError, (self.problems,))

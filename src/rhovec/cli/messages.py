@@ -16,6 +16,10 @@ HINTS = {
     "pass tolerance=..., or declare the variables discrete": (
         "give --tolerance, or name the variables with --discrete"
     ),
+    "pass its unit in units=...": "give its unit with --units",
+    "needs the units of the variables (units=...)": "needs the unit of the variable, with --units",
+    "pass labels=..., with its codes": "give them with --labels",
+    "the sampling step; pass dt": "the sampling step; give it with --dt",
     'give longer traces, or end="hold"': "give longer traces, or --end hold",
     "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
     'take device="cpu"': "give --device cpu",

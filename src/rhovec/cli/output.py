@@ -69,9 +69,10 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
-def note(message: str) -> None:
-    """One line on stderr."""
-    print(f"rhovec: {printable(' '.join(message.split()))}", file=sys.stderr)
+def note(message: str, *more: str) -> None:
+    """One line on stderr, and if there is more to say, indented ones below it."""
+    for before, text in zip(("rhovec: ", *["  "] * len(more)), (message, *more), strict=True):
+        print(before + printable(" ".join(text.split())), file=sys.stderr)
 
 
 # -- CSV and JSON ----------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .shared import JsonLines, Reading, SchemaFile, read_schema
+from .shared import JsonLines, Reading, SchemaFile, read_schema, standardised
 
 MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
 
@@ -26,16 +26,18 @@ def parse(
     from ..formula.simplify import simplify
 
     known = read_schema(schema)
-    lines = reading.lines()
     step = reading.dt if known is None else known.dt
-    for i, (line, phi) in enumerate(zip(lines, reading.parse(lines, known), strict=True)):
-        facts: dict[str, Any] = {"id": line.id} if line.id else {}
+    for i, requirement in enumerate(reading.requirements(known)):
+        phi, named = requirement.formula, bool(requirement.id or requirement.title)
+        facts: dict[str, Any] = {"id": requirement.id, "title": requirement.title}
+        facts |= {"tags": list(requirement.tags), "source": requirement.source if named else ""}
+        facts = {name: fact for name, fact in facts.items() if fact}
         facts["formula"] = str(phi)
         if step is not None:
             facts["in_seconds"] = phi.to_text(dt=step)
         facts["simplified"] = str(simplify(phi))
         if known is not None:
-            facts["lowered"] = str(known.lower(phi))
+            facts["lowered"] = str(standardised([requirement], known)[0].formula)
         facts |= {"horizon": phi.horizon, "depth": phi.depth, "size": phi.size}
         facts["variables"] = list(phi.variables)
         if as_json:
@@ -49,6 +51,8 @@ def parse(
         facts["variables"] = ", ".join(phi.variables) or "none"
         deep = phi.depth > MAX_TREE_DEPTH
         facts["tree"] = f"deeper than {MAX_TREE_DEPTH}, not drawn" if deep else to_tree(phi)
+        if requirement.tags:
+            facts["tags"] = ", ".join(requirement.tags)
         for name, fact in facts.items():
             label = name.replace("_", " ")
             print(f"{label:<12}" + str(fact).replace("\n", "\n" + " " * 12))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import RhovecWarning
 from ..kernel import Progress, SampledKernel
 from ..library import Requirement, requirements
 from ..models import store

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import FormulaError
 from . import operators as ops
+from .lexer import is_name
 from .operators import Channel, Row, Shifted, Variable
 from .shape import shape_of
 
@@ -289,8 +290,6 @@ def _is_number(value: object) -> bool:
 
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
-    from .parser import is_name
-
     for term in channel:
         if not (isinstance(term, tuple) and len(term) == 2 and _is_variable(term[0])):
             return False

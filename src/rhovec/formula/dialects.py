@@ -34,9 +34,9 @@ from ..errors import FormulaError, ParseError, RhovecError
 from . import operators as ops
 from .core import Formula
 from .expand import expand, rewrite
-from .operators import Channel, Row, Step
-from .parser import exact_step, is_name, parse
-from .printer import bound_text, layout, number_text
+from .operators import Channel, Row, Shifted, Step
+from .parser import exact_step, parse
+from .printer import bound_text, layout, number_text, variable_text
 
 Parts = list[str | tuple[str, int]]  # an expression of our language: text, and variables with lags
 
@@ -251,8 +251,6 @@ class _Reader:
 
     def variable(self, name: str, steps: int = 0) -> None:
         """A variable as it was `steps` ago."""
-        if not is_name(name):
-            self.fail(f"{name} is no name of a variable in rhovec; rename it")
         self.operands.append(_Operand(self.position, [(name, steps)]))
 
 
@@ -260,7 +258,7 @@ def _part_text(part: str | tuple[str, int]) -> str:
     if isinstance(part, str):
         return part
     name, steps = part
-    return ("prev " if steps > 0 else "next ") * abs(steps) + name
+    return variable_text(Shifted(name, steps) if steps else name, leads=True)
 
 
 # -- rtamt -----------------------------------------------------------------------------------------

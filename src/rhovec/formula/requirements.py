@@ -11,9 +11,9 @@ A line without a header continues the one above if it is indented further than t
 inside open parentheses. A blank line ends a statement. A CSV file has the columns id, title, tags and
 formula, of which only the last must be there.
 
-Reading has two steps: `read_file` and `read_data` split a file into statements, and `resolve` parses
-those, because how to parse (the sampling step, say) may only be known later. Definitions and parameters
-are bound as syntax trees, as if in parentheses. All mistakes of all files are found and raised as one
+Reading has two steps: `read_data` splits a file into statements, and `resolve` parses those, because
+how to parse (the sampling step, say) may only be known later. Definitions and parameters are bound as
+syntax trees, as if in parentheses. All mistakes of all files are found, and raised as one
 `RequirementError`.
 """
 
@@ -31,8 +31,12 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import ParseError, Problem, RequirementError, RhovecError, RhovecWarning
 from .core import Formula
-from .expressions import Linear
-from .parser import NAME, RESERVED, Definition, parse, parse_definition
+from .expressions import Linear, names_of
+from .lexer import NAME, RESERVED
+from .parser import Definition, parse, parse_definition
+
+Kind = Literal["requirement", "definition", "parameter"]
+Number = int | float | str | Decimal
 
 MAX_WRITTEN_OUT = 5_000_000  # nodes that the definitions of all formulae together may bring in
 
@@ -47,12 +51,11 @@ _HEADER = re.compile(
 )
 _DEFINITION = re.compile(rf"\s*+(?P<name>{NAME})\s*+:=")
 _PARAMETER = re.compile(rf"\s*+param\s++(?P<name>{NAME})\s*+=(?!=)")
-_STARTS = (("parameter", _PARAMETER), ("definition", _DEFINITION), ("requirement", _HEADER))
+_STARTS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("parameter", _PARAMETER), ("definition", _DEFINITION), ("requirement", _HEADER)
+)  # fmt: skip
 _COLON = re.compile(r"[^\[\n]*?:")
 _SPREADSHEET = re.compile(r"'(?=[=+\-@])")  # put before such a cell by what writes our CSV files
-
-Kind = Literal["requirement", "definition", "parameter"]
-Number = int | float | str | Decimal
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,7 @@ class Requirement:
     @property
     def label(self) -> str:
         """Identifier and title, otherwise the formula as it was written."""
-        title = f'"{self.title}"' if self.title else ""
-        return " ".join(part for part in (self.id, title) if part) or self.text or str(self.formula)
+        return name_of(self.id, self.title) or self.text or str(self.formula)
 
     @property
     def place(self) -> str:
@@ -78,10 +80,17 @@ class Requirement:
         return f"{self.id} ({self.source})" if self.id else self.source
 
 
+def name_of(identifier: str, title: str) -> str:
+    """As both stand in a file: `BRAKE-7 "Pressure after pedal"`."""
+    return " ".join(filter(None, (identifier, title and f'"{title}"')))
+
+
 class Statement(NamedTuple):
     """A requirement, a definition or a parameter before it is parsed."""
 
-    text: str  # of the formula or number; what stands before it is blanks, so that columns are right
+    text: (
+        str  # of the formula or number; what stands before it is blanks, so that columns are right
+    )
     source: str  # the file, or "formula 2"
     line: int = 0  # where it starts in the file, from 1; 0 without a file
     kind: Kind = "requirement"
@@ -97,6 +106,9 @@ class Statement(NamedTuple):
     @property
     def one_line(self) -> str:
         return " ".join(line.strip() for line in self.text.split("\n")).strip()
+
+    def requirement(self, phi: Formula) -> Requirement:
+        return Requirement(phi, self.name, self.title, self.tags, self.one_line, self.place)
 
     def problem(self, message: str, position: int | None = None) -> Problem:
         """position: in `text`; by default that of its first character that is not blank."""
@@ -128,7 +140,7 @@ def read_requirements(
     options: those of `parse`, such as dt.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
-    statements = [statement for path in several for statement in read_file(path)]
+    statements = [s for path in several for s in read_data(read_bytes(path), str(path))]
     found, problems = resolve(statements, parameters, **options)
     if problems:
         error = RequirementError(problems)
@@ -139,17 +151,16 @@ def read_requirements(
     return found
 
 
-def read_file(path: str | Path) -> list[Statement]:
-    """The statements of a file; a name that ends in .csv means a table."""
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file."""
     try:
-        data = Path(path).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
-    return read_data(data, str(path))
 
 
 def read_data(data: bytes, name: str) -> list[Statement]:
-    """The statements in the content of a file called `name`."""
+    """The statements in the content of a file called `name`, which if it ends in .csv is a table."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise RhovecError(f"{name}:1, column 1: this is UTF-16; save the file as UTF-8")
     text = data.decode("utf-8-sig", "surrogateescape")
@@ -282,12 +293,7 @@ def resolve(
                             "with their definitions written out, the formulae have over "
                             f"{MAX_WRITTEN_OUT:,} nodes; use fewer or smaller definitions"
                         )
-                found.append(
-                    Requirement(
-                        phi, statement.name, statement.title, statement.tags, statement.one_line,
-                        statement.place,
-                    )  # fmt: skip
-                )
+                found.append(statement.requirement(phi))
             else:
                 values[statement.name] = (
                     f"{statement.name} is defined by itself; give the definition another name"
@@ -345,12 +351,14 @@ def _value(
     try:
         return _number(text, **options)
     except ParseError as error:
-        raise RhovecError(f"parameter {name}={text}, column {error.column}: {error.message}") from None
+        raise RhovecError(
+            f"parameter {name}={text}, column {error.column}: {error.message}"
+        ) from None
 
 
 def _number(text: str, **options: Any) -> Definition:
     value = parse_definition(text, **options)
-    if not isinstance(value, Linear) or value.terms:
+    if not isinstance(value, Linear) or names_of(value):
         start = len(text) - len(text.lstrip())
         raise ParseError("a parameter is a number, with or without a unit", text, start)
     return value

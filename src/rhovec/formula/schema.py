@@ -190,10 +190,24 @@ class Schema:
 
     def parse(self, text: str, *, rounding: str | None = None) -> Formula:
         """Read a formula in names, units and seconds; the result counts sampling steps."""
-        discrete = {name for c in self.channels if c.discrete for name in c.variables}
-        return parse(
-            text, dt=self.dt, rounding=rounding, discrete=discrete, tolerance=self.tolerance
-        )
+        return parse(text, rounding=rounding, **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """What the schema says to `parse`.
+
+        A variable has the unit of a channel that it is alone in, or adds to or subtracts from others.
+        """
+        return {
+            "dt": self.dt,
+            "discrete": {name for c in self.channels if c.discrete for name in c.variables},
+            "tolerance": self.tolerance,
+            "units": {
+                name: c.unit
+                for c in self.channels
+                if c.unit and all(abs(weight) == 1 for _, weight in c.terms)
+                for name in c.variables
+            },
+        }
 
     def lower(self, phi: FormulaLike) -> Formula:
         """The formula over x_0, x_1, ... in standardised units, counting steps of stride * dt."""
