@@ -134,6 +134,8 @@ def test_rtamts_own_values() -> None:
         ("H fall(x > 0)", "historically fall(x > 0)"),
         ("s_prev x > 0 and prev y > 0", "prev (x > 0) and prev (y > 0)"),
         ("sX x > 0 and X y > 0", "next (x > 0) and next (y > 0)"),
+        ("x - (prev x) + (next y) > 0.5", "x - (prev x + next y) > 0.5"),
+        ("x - prev x > 0", "x - prev x > 0"),
         # names of results, comments, numbers
         ("out = x > -1 // limit", "x > -1"),
         ("x /* volts */ > 1e-1", "x > 0.1"),
@@ -160,6 +162,20 @@ def test_texts_of_rtamt(text: str, ours: str) -> None:
 )
 def test_bounds_of_rtamt_are_seconds(text: str, dt: float | None, ours: str) -> None:
     assert rv.parse(text, dialect="rtamt", dt=dt) == rv.parse(ours)
+
+
+def test_names_that_mean_something_here_are_quoted() -> None:
+    assert rtamt("release + $min > max") == rv.parse("`release` + `$min` > `max`")
+    assert breach("R[t] > W[t]") == rv.parse("`R` > `W`")
+    assert rv.parse("`release` > 1").to_text(dialect="rtamt") == "release > 1"
+    assert rv.parse("`Tank Temp` > 1").variables == ("Tank Temp",)
+
+
+def test_shifted_signals() -> None:
+    assert breach("x[t-0.2] > y[t + 0.1]", dt=0.1) == rv.parse("(prev prev x) > next y")
+    assert rv.parse("x - prev x > 1").to_text(dialect="rtamt") == "x - (prev x) > 1"
+    with pytest.raises(FormulaError, match="Breach interpolates x"):
+        rv.parse("x - prev x > 1").to_text(dialect="breach")
 
 
 def test_seconds_are_written_with_their_unit() -> None:
@@ -209,6 +225,7 @@ def test_rtamt_is_refused_with_a_reason(text: str, message: str, column: int) ->
         ("x > 0 since y > 0", "breach", "Breach has no since"),
         ("always_on > 0", "breach", "Breach cannot read a signal with the name always_on"),
         ("motor.speed > 0", "breach", "motor.speed"),
+        ("`Tank Temp` > 0", "rtamt", "Tank Temp"),
         ("x > 0", "matlab", "there is no dialect 'matlab'; give one of rtamt, breach"),
     ],
 )
@@ -299,5 +316,5 @@ def test_any_text_is_read_or_refused(text: str, dialect: str) -> None:
 
 
 def test_options_of_our_own_language_are_refused() -> None:
-    with pytest.raises(RhovecError, match="rhovec's language"):
+    with pytest.raises(RhovecError, match="rhovec's own language"):
         rv.parse("x > 0", dialect="rtamt", tolerance=0.1)

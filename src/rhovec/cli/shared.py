@@ -236,6 +236,7 @@ class Reading(Files):
         schema: Schema | None = None,
         traces: Traces | None = None,
         contents: list[tuple[str, bytes]] | None = None,
+        dialect: str | None = None,
     ) -> list[Requirement]:
         """The arguments, then what the -F files hold, otherwise stdin.
 
@@ -249,7 +250,7 @@ class Reading(Files):
             contents = self.contents(bool(arguments))
         statements = [s for name, data in contents for s in read_data(data, name)]
         found, problems = resolve(
-            statements + arguments, self.parameters(), **self.options(schema, traces)
+            statements + arguments, self.parameters(), **self.options(schema, traces), dialect=dialect
         )
         self.left_out(problems)
         require_some(found, problems, ", ".join(name for name, _ in contents) or "the arguments")

@@ -155,9 +155,15 @@ def parse(
 
 
 def parse_definition(
-    text: str, *, definitions: Mapping[str, Definition] | None = None, **options: Any
+    text: str,
+    *,
+    definitions: Mapping[str, Definition] | None = None,
+    dialect: str | None = None,
+    **options: Any,
 ) -> Formula | Expression:
     """Read a formula or an expression; a number may have any unit. The options are those of `parse`."""
+    if dialect is not None:
+        raise ParseError(f"{dialect} has no such definitions; write it out where it is used", text)
     return _Parser(text, _options(**options), definitions or {}).run_definition()
 
 
