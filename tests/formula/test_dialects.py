@@ -134,7 +134,7 @@ def test_rtamts_own_values() -> None:
         ("H fall(x > 0)", "historically fall(x > 0)"),
         ("s_prev x > 0 and prev y > 0", "prev (x > 0) and prev (y > 0)"),
         ("sX x > 0 and X y > 0", "next (x > 0) and next (y > 0)"),
-        ("x - (prev x) + (next y) > 0.5", "x - (prev x + next y) > 0.5"),
+        ("x - (prev x) + (next y) > 0.5", "x - ((prev x) + next y) > 0.5"),
         ("x - prev x > 0", "x - prev x > 0"),
         # names of results, comments, numbers
         ("out = x > -1 // limit", "x > -1"),
