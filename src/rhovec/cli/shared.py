@@ -237,6 +237,7 @@ class Reading(Files):
         schema: Schema | None = None,
         traces: Traces | None = None,
         contents: list[tuple[str, bytes]] | None = None,
+        dialect: str | None = None,
     ) -> list[Requirement]:
         """The arguments, then what the -F files hold, otherwise stdin.
 
@@ -250,7 +251,10 @@ class Reading(Files):
             contents = self.contents(bool(arguments))
         statements = [s for name, data in contents for s in read_data(data, name)]
         found, problems = resolve(
-            statements + arguments, self.parameters(), **self.options(schema, traces)
+            statements + arguments,
+            self.parameters(),
+            **self.options(schema, traces),
+            dialect=dialect,
         )
         self.left_out(problems)
         require_some(found, problems, ", ".join(name for name, _ in contents) or "the arguments")
@@ -456,10 +460,9 @@ def origins(requirements: Sequence[Requirement], before: str = "") -> list[dict[
     ]
 
 
-def looks_only_back(phi: Formula) -> bool:
-    """Whether a formula has a past and no future, so that at time 0 it reads the first sample alone."""
-    lags = any(ops.lag_of(variable) > 0 for channel in phi.channels for variable, _ in channel)
-    return phi.horizon == 0 and (lags or bool(ops.IS_PAST[phi.code[:, 0]].any()))
+def looks_back(phi: Formula) -> bool:
+    """Whether a value depends on earlier samples."""
+    return phi.history > 0 or bool(ops.IS_PAST[phi.code[:, 0]].any())
 
 
 def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:

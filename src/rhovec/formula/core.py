@@ -160,11 +160,14 @@ class Formula:
         text = self.to_text()
         return f"Formula({text if len(text) <= 200 else text[:197] + '...'!r})"
 
-    def to_text(self, dt: float | str | None = None) -> str:
-        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps."""
-        from .printer import to_text
+    def to_text(self, dt: float | str | None = None, dialect: str | None = None) -> str:
+        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps.
 
-        return to_text(self, dt)
+        dialect: "rtamt" or "breach": a text that means the same to that tool.
+        """
+        from . import dialects, printer
+
+        return printer.to_text(self, dt) if dialect is None else dialects.write(self, dialect, dt)
 
     # -- a value ---------------------------------------------------------------------------
 

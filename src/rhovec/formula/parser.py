@@ -123,6 +123,7 @@ def parse(
     units: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
     definitions: Mapping[str, Definition] | None = None,
+    dialect: str | None = None,
 ) -> Formula:
     """Read a formula.
 
@@ -134,18 +135,35 @@ def parse(
     units: the units of variables, {"speed": "m/s"}, for thresholds such as `speed > 120 km/h`.
     labels: names of a discrete variable's values, {"gear": {"P": 0, "D": 3}}, for `gear == "D"`.
     definitions: formulae by name, which a text may use as if they stood there in parentheses.
+    dialect: "rtamt" or "breach": the text is in that tool's language, where bounds are in seconds and
+        samples without `dt` are 1 s apart, and means what it means there.
 
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
     options = _options(dt, rounding, discrete, tolerance, units, labels)
-    return _Parser(text, options, definitions or {}).run()
+    if dialect is None:
+        return _Parser(text, options, definitions or {}).run()
+    if tolerance is not None or any((discrete, units, labels, definitions)):
+        raise RhovecError(
+            "tolerances, units, labels and definitions belong to rhovec's own language; leave them out "
+            f"to read {dialect}'s"
+        )
+    from .dialects import read
+
+    return read(text, dialect, dt, rounding)
 
 
 def parse_definition(
-    text: str, *, definitions: Mapping[str, Definition] | None = None, **options: Any
+    text: str,
+    *,
+    definitions: Mapping[str, Definition] | None = None,
+    dialect: str | None = None,
+    **options: Any,
 ) -> Formula | Expression:
     """Read a formula or an expression; a number may have any unit. The options are those of `parse`."""
+    if dialect is not None:
+        raise ParseError(f"{dialect} has no such definitions; write it out where it is used", text)
     return _Parser(text, _options(**options), definitions or {}).run_definition()
 
 

@@ -7,6 +7,7 @@ shortest text that reads back as the same float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from . import operators as ops
@@ -19,6 +20,11 @@ from .parser import exact_step
 def to_text(phi: Formula, dt: float | str | None = None) -> str:
     """Canonical text of a formula; bounds in steps, or in seconds with `dt`."""
     step = None if dt is None else exact_step(dt)
+    return layout(phi, lambda row: node_text(row, step))
+
+
+def layout(phi: Formula, label_of: Callable[[Row], str]) -> str:
+    """The text of a formula with all parentheses, given the text of each node without its operands."""
     rows = phi.rows()
     sizes = phi.shape()[0].tolist()
     parts: list[str] = []
@@ -28,7 +34,7 @@ def to_text(phi: Formula, dt: float | str | None = None) -> str:
         if isinstance(item, str):
             parts.append(item)
             continue
-        label = node_text(rows[item], step)
+        label = label_of(rows[item])
         operands = ops.arity(rows[item][0])
         if operands == 0:
             parts.append(label)
