@@ -16,6 +16,7 @@ from rhovec.errors import FormulaError
 from rhovec.formula import Formula, parse
 from rhovec.formula import operators as ops
 from rhovec.formula.core import canonical_channel, compose, natural_key
+from rhovec.formula.operators import Shifted
 from rhovec.formula.programs import Programs
 from rhovec.formula.shape import shapes
 from rhovec.formula.strategies import formulae
@@ -233,9 +234,12 @@ ATOM_ROW = (ops.GE, 0, 0, (("x", 1.0),), 0.5)
         ([None], "row 0 must be"),
         (5, "rows must be a list"),
         ([(ops.GE, 0, 0, (["x", 1.0],), 1.0)], "row 0: a channel"),
-        ([(ops.GE, 0, 0, (("a b", 1.0),), 1.0)], "read back"),
-        ([(ops.GE, 0, 0, (("x_0 > 1 and x_1", 1.0),), 1.0)], "read back"),
-        ([(ops.GE, 0, 0, (("always", 1.0),), 1.0)], "read back"),
+        ([(ops.GE, 0, 0, (("a\nb", 1.0),), 1.0)], "read back"),
+        ([(ops.GE, 0, 0, (("", 1.0),), 1.0)], "read back"),
+        ([(ops.GE, 0, 0, (("x\x07", 1.0),), 1.0)], "read back"),
+        ([(ops.GE, 0, 0, ((Shifted("x", 0), 1.0),), 1.0)], "row 0: a channel"),
+        ([(ops.GE, 0, 0, ((Shifted("x", 1.5), 1.0),), 1.0)], "row 0: a channel"),
+        ([(ops.GE, 0, 0, (("x", 1.0), (Shifted("x", 1), 1.0)), 1.0)], "row 0: a channel"),
         ([(ops.GE, 0, 0, (("x", 10**400),), 1.0)], "row 0: a channel"),
         ([(ops.GE, 0, 0, (("x", 1.0),), 10**400)], "finite"),
         ([(ops.GE, 0, 0, (("x", 1.0),), True)], "finite"),
