@@ -7,7 +7,7 @@ environment of its own:
 
     python benchmarks/proofs.py --pairs 50000
     python -m venv .peers/z3 && .peers/z3/bin/pip install . z3-solver
-    .peers/z3/bin/python benchmarks/proofs.py --z3 --pairs 4000
+    .peers/z3/bin/python benchmarks/proofs.py --z3 --pairs 3000
 """
 
 from __future__ import annotations
