@@ -261,6 +261,9 @@ def test_windows_far_from_now_are_not_taken_for_empty_ones() -> None:
         p, q = rv.parse(f"{near} x_0 > 0"), rv.parse(f"{far} x_0 > 0")
         assert impossible_cases(p, q) == {ONLY_A}
         assert impossible_cases(p, p) == {ONLY_A, ONLY_B}
+    # The rest of an unrolled eventually was once taken for an always.
+    p = rv.parse("eventually[5,12] x_0 > 0 and always[5,6] x_0 <= 0")
+    assert impossible_cases(p, rv.parse("eventually[11,12] x_0 <= 0")) == set()
 
 
 @pytest.mark.parametrize("op", [op for op, row in enumerate(ops.TABLE) if not ops.IS_ATOM[op]])
