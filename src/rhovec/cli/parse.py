@@ -48,7 +48,7 @@ def parse(
 
     rhovec parse "req >= 1 until[0:5] ack >= 1" --from rtamt --to breach
     """
-    from ..formula.parser import exact_step
+    from ..formula.options import exact_step
     from ..formula.printer import bound_text, to_tree
     from ..formula.simplify import simplify
 
