@@ -13,7 +13,7 @@ import pytest
 import rhovec as rv
 from rhovec.compare import Comparison, compare
 from rhovec.compare.counting import interval
-from rhovec.compare.prover import BOTH, NEITHER, ONLY_A, ONLY_B, _Prover, impossible_cases
+from rhovec.compare.prover import BOTH, NEITHER, ONLY_A, ONLY_B, Prover, impossible_cases
 from rhovec.compare.report import RULED_OUT
 from rhovec.errors import FormulaError, RhovecError, TraceError
 from rhovec.formula import operators as ops
@@ -245,7 +245,7 @@ def test_what_looks_alike_is_not_proved(a: str, b: str) -> None:
 @pytest.mark.parametrize("op", range(len(ops.TABLE)))
 def test_the_prover_knows_an_operator_or_refuses_it(op: int) -> None:
     """An operator without a rule must not be taken for another one."""
-    prover = _Prover()
+    prover = Prover()
     x, y = (prover.literal(ops.GE, 0, 0, (), ((name, 1.0),)) for name in "xy")
     operands = (x, y)[: ops.arity(op)]
     channel = (("x", 1.0),) if ops.IS_ATOM[op] else None

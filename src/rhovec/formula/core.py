@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import FormulaError
 from . import operators as ops
+from .lexer import is_name
 from .operators import Channel, Row, Shifted, Variable
 from .shape import shape_of
 
@@ -159,11 +160,14 @@ class Formula:
         text = self.to_text()
         return f"Formula({text if len(text) <= 200 else text[:197] + '...'!r})"
 
-    def to_text(self, dt: float | str | None = None) -> str:
-        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps."""
-        from .printer import to_text
+    def to_text(self, dt: float | str | None = None, dialect: str | None = None) -> str:
+        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps.
 
-        return to_text(self, dt)
+        dialect: "rtamt" or "breach": a text that means the same to that tool.
+        """
+        from . import dialects, printer
+
+        return printer.to_text(self, dt) if dialect is None else dialects.write(self, dialect, dt)
 
     # -- a value ---------------------------------------------------------------------------
 
@@ -286,8 +290,6 @@ def _is_number(value: object) -> bool:
 
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
-    from .parser import is_name
-
     for term in channel:
         if not (isinstance(term, tuple) and len(term) == 2 and _is_variable(term[0])):
             return False
