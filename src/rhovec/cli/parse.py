@@ -14,6 +14,7 @@ from .shared import (
     looks_back,
     option,
     read_schema,
+    reads_one_sample,
     standardised,
 )
 
@@ -86,7 +87,7 @@ def parse(
                     "" if step is None else f" ({bound_text(facts[name], exact_step(step))} s)"
                 )
                 facts[name] = steps + seconds
-        if looks_back(phi) and not phi.horizon:
+        if reads_one_sample(phi):
             facts["history"] += "; at time 0 it reads the first sample only"
         facts["variables"] = ", ".join(phi.variables) or "none"
         deep = phi.depth > MAX_TREE_DEPTH

@@ -465,6 +465,13 @@ def looks_back(phi: Formula) -> bool:
     return phi.history > 0 or bool(ops.IS_PAST[phi.code[:, 0]].any())
 
 
+def reads_one_sample(phi: Formula) -> bool:
+    """Whether a formula looks back and never ahead, so that at time 0 it reads the first sample only."""
+    op, _, hi, _ = phi.code.T
+    ahead = ops.IS_TIMED[op] & ~ops.IS_PAST[op] & (hi == ops.UNBOUNDED)
+    return looks_back(phi) and phi.horizon == 0 and not ahead.any()
+
+
 def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:
     return [requirement.formula for requirement in requirements]
 
