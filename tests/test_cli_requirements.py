@@ -162,6 +162,23 @@ def test_index(file: Path, tmp_path: Path) -> None:
     assert {("X", ""), ("Y", "Twice")} <= {(row["requirement"], row["title"]) for row in group}
 
 
+def test_what_looks_only_back_is_told(file: Path, traces: Path) -> None:
+    file.write_text(
+        "R1: once[0,3] x_0 > 1\nR2: always[3,5] once[0,3] x_0 > 1\nR3: x_0 - prev x_0 > 1"
+    )
+    shown = run("parse", "-F", file)
+    assert shown.count("history     3 steps; at time 0 it reads the first sample only") == 1
+    assert shown.count("history     1 step; at time 0 it reads the first sample only") == 1
+    assert [row["history"] for row in rows(run("parse", "-F", file, "--json"))] == [3, 0, 1]
+    command = ["robustness", "-F", str(file), "-t", str(traces)]
+    told = runner.invoke(app, command).stderr
+    assert told == (
+        f"rhovec: R1 ({file}:1), R3 ({file}:3): without a future, a formula reads only the first "
+        "sample at time 0; --trace gives its value at every step\n"
+    )
+    assert runner.invoke(app, [*command, "--trace"]).stderr == ""
+
+
 # -- wrong lines -----------------------------------------------------------------------------------
 
 
@@ -204,7 +221,7 @@ def test_parameters_are_set(file: Path) -> None:
     one, *_ = rows(run("parse", "-F", file, "--set", "T=7", "--json"))
     assert one["formula"] == "always[0,7] ( x_0 > 1 )"
     assert refused("parse", "-F", file, "--set", "U=7") == (
-        "no file has the parameter U: there are T"
+        "--set: no file has the parameter U: there are T"
     )
     assert refused("parse", "-F", file, "--set", "T=x").startswith("parameter T=x, column 1: ")
     for wrong in ("T", "=3", "T="):
@@ -229,6 +246,8 @@ def test_arguments_use_what_files_define(file: Path) -> None:
         ("R9: speed > 0", ["embed"], "a model reads only the variables x_0, x_1, ..., not speed"),
         ("R9: true", ["embed"], "the formula is constantly true"),
         ("R9: x_0 > 1e300", ["embed"], "a formula has the threshold 1e+300"),
+        ("R9: once x_0 > 0", ["embed"], "exact signatures take it, in `rhovec index build` without"),
+        ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models do not know; exact signatures"),
         ("R9: x_0 - x_1 > 0", ["similarity"], "a model reads only the variables"),
         ("R9: true", ["similarity", "--by", "kernel", "--n-traces", "9"], "is constant, so no kernel"),
         ("R9: true", ["index", "build", "new"], "is constant, so no kernel can compare it"),

@@ -82,8 +82,11 @@ class SampledKernel(ABC):
     _held: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.sigma2 > 0:
-            raise RhovecError(f"sigma2 must be positive, not {self.sigma2}")
+        number = isinstance(self.sigma2, int | float | np.number)
+        if not number or not 0 < self.sigma2 < np.inf or 1 / float(self.sigma2) == np.inf:
+            raise RhovecError(f"sigma2 must be positive and finite, not {self.sigma2!r}")
+        if not all(hasattr(self.measure, n) for n in ("variables", "points", "count", "blocks")):
+            raise RhovecError(f"measure must be a measure over traces, not {self.measure!r:.80}")
         self.measure.count(self.n_traces)
         if self.device != "cpu":
             _require_cuda(self.device)
@@ -176,7 +179,8 @@ class SampledKernel(ABC):
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
-            unknown = [name for name, _ in channel if name not in known]
+            names = dict.fromkeys(ops.name_of(variable) for variable, _ in channel)
+            unknown = [name for name in names if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
@@ -372,7 +376,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
 
 
 def _require_cuda(device: str) -> None:
-    if device.partition(":")[0] != "cuda":
+    if not isinstance(device, str) or device.partition(":")[0] != "cuda":
         raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}')
     try:
         import torch

@@ -119,6 +119,11 @@ def test_units_of_variables_that_are_none(unit: str) -> None:
         parse("x > 3 km/h", units={"x": unit})
 
 
+def test_without_units_of_variables() -> None:
+    with pytest.raises(ParseError, match="found 'km'; a product is written with"):
+        parse("x > 3 km/h")
+
+
 def test_a_unit_that_is_the_variable_s_own_needs_no_pint(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = builtins.__import__
 

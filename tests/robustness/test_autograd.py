@@ -26,10 +26,16 @@ class TestContract(EngineContract):
     formulae = 240
 
     def evaluate(
-        self, formulae: list[rv.Formula], traces: np.ndarray, trace: bool, end: str
+        self,
+        formulae: list[rv.Formula],
+        traces: np.ndarray,
+        trace: bool,
+        end: str,
+        boolean: bool = False,
     ) -> np.ndarray:
         x = torch.from_numpy(traces).requires_grad_()
-        return rv.robustness(formulae, x, trace=trace, end=end).detach().numpy()
+        value = rv.satisfaction if boolean else rv.robustness
+        return value(formulae, x, trace=trace, end=end).detach().numpy()
 
 
 class TestContractFloat64(TestContract):

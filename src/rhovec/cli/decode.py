@@ -124,6 +124,8 @@ def _read(reading: Reading, model: Model, schema: Schema | None) -> Request:
     paths = [s for s in sources if s.lower().endswith(SUFFIXES)]
     if paths and (len(paths) < len(sources) or reading.files):
         raise RhovecError("give files of vectors or formulae, not both")
+    if paths and (reading.settings or reading.skip_invalid):
+        raise RhovecError("--set and --skip-invalid go with formulae, not with vectors")
     if paths:
         parts = [_read_vectors(Path(path), model) for path in paths]
         facts = [own for part, _ in parts for own in part]

@@ -6,10 +6,19 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import RhovecError
-from .shared import READING, JsonLines, Reading, SchemaFile, option, read_schema, standardised
+from .shared import (
+    READING,
+    JsonLines,
+    Reading,
+    SchemaFile,
+    looks_back,
+    option,
+    read_schema,
+    standardised,
+)
 
 if TYPE_CHECKING:
-    from ..formula import Formula, Requirement
+    from ..formula import Requirement
 
 Tool = Literal["rtamt", "breach"]
 MAX_TREE_DEPTH = 200  # the drawing of a tree grows with the square of its depth
@@ -87,13 +96,6 @@ def parse(
         for name, fact in facts.items():
             label = name.replace("_", " ")
             print(f"{label:<12}" + str(fact).replace("\n", "\n" + " " * 12))
-
-
-def looks_back(phi: Formula) -> bool:
-    """Whether a value depends on earlier samples."""
-    from ..formula import operators as ops
-
-    return phi.history > 0 or bool(ops.IS_PAST[phi.code[:, 0]].any())
 
 
 def _translated(requirement: Requirement, to: str, step: float | str | None) -> str:

@@ -14,12 +14,13 @@ import typer
 
 from ..errors import RhovecError
 from ..formula.requirements import name_of
-from .output import cell, console, replacing_text, require_output, save_array, write_csv
+from .output import cell, console, note, replacing_text, require_output, save_array, write_csv
 from .shared import (
     JsonLines,
     SchemaFile,
     TraceReading,
     formulae_of,
+    looks_back,
     naming,
     origins,
     output_file,
@@ -66,6 +67,7 @@ def robustness(
 
     from ..robustness import robustness as robustness_of
     from ..robustness import satisfaction as satisfaction_of
+    from ..traces.reading import listed
 
     suffix = require_output(output, SUFFIXES, as_json)
     requirements, traces = reading.read(schema)
@@ -80,6 +82,12 @@ def robustness(
 
     with naming(requirements, work):
         values = work(formulae_of(requirements))
+    back = [r.place for r in requirements if looks_back(r.formula) and not r.formula.horizon]
+    if back and not every_step:
+        note(
+            f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "
+            "--trace gives its value at every step"
+        )
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")

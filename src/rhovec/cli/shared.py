@@ -16,6 +16,7 @@ import typer
 
 from ..errors import FormulaError, HorizonError, Problem, RequirementError, RhovecError
 from ..formula import Formula, Schema
+from ..formula import operators as ops
 from ..formula.requirements import (
     Requirement,
     read_bytes,
@@ -250,7 +251,10 @@ class Reading(Files):
             contents = self.contents(bool(arguments))
         statements = [s for name, data in contents for s in read_data(data, name)]
         found, problems = resolve(
-            statements + arguments, self.parameters(), **self.options(schema, traces), dialect=dialect
+            statements + arguments,
+            self.parameters(),
+            **self.options(schema, traces),
+            dialect=dialect,
         )
         self.left_out(problems)
         require_some(found, problems, ", ".join(name for name, _ in contents) or "the arguments")
@@ -285,7 +289,7 @@ class Reading(Files):
         found = {}
         for text in self.labels or ():
             name, listed = _pair(text, "--labels", example := "gear=P:0,D:3")
-            codes = {}
+            codes: dict[str, float] = {}
             for item in listed.split(","):
                 label, _, code = item.rpartition(":")
                 try:
@@ -427,16 +431,15 @@ def naming(
 
     try:
         yield
-    except RhovecError as error:
-        found, left = error, list(requirements)
-        while len(left) > 1:
+    except RhovecError:
+        left = list(requirements)
+        found = error_of(left)
+        while found and len(left) > 1:
             middle = len(left) // 2
-            for half in (left[:middle], left[middle:]):
-                if own := error_of(half):
-                    found, left = own, half
-                    break
-            else:
-                raise  # it takes several of them
+            left = left[:middle] if error_of(left[:middle]) else left[middle:]
+            found = error_of(left)
+        if found is None:
+            raise  # it is not about a formula, or it takes several of them
         about_formula = isinstance(found, FormulaError | HorizonError)
         if about_formula or not all(error_of([other]) for other in requirements[:2]):
             message = str(found).replace("formula 0", "the formula")
@@ -455,6 +458,11 @@ def origins(requirements: Sequence[Requirement], before: str = "") -> list[dict[
         {f"{before}{key}": getattr(r, key) for key in ("id", "title", "source")}
         for r in requirements
     ]
+
+
+def looks_back(phi: Formula) -> bool:
+    """Whether a value depends on earlier samples."""
+    return phi.history > 0 or bool(ops.IS_PAST[phi.code[:, 0]].any())
 
 
 def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:

@@ -164,7 +164,11 @@ def read_data(data: bytes, name: str) -> list[Statement]:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise RhovecError(f"{name}:1, column 1: this is UTF-16; save the file as UTF-8")
     text = data.decode("utf-8-sig", "surrogateescape")
-    return list(_cells(text, name) if name.lower().endswith(".csv") else _statements(text, name))
+    table = name.lower().endswith(".csv")
+    found = list(_cells(text, name) if table else _statements(text, name))
+    if not found:
+        raise RhovecError(f"{name}: there is no formula in it; write one per line")
+    return found
 
 
 def split_header(text: str, source: str, line: int = 0) -> Statement:
@@ -379,5 +383,5 @@ def _hint(statement: Statement) -> str:
 def require_some(found: Sequence[object], problems: Sequence[Problem], where: str) -> None:
     """Refuse sources in which there is no requirement, or none is left."""
     if not found:
-        left = "all are wrong" if problems else "there is no formula in it"
+        left = "all are wrong" if problems else "there is no formula in it, only definitions"
         raise RhovecError(f"{where}: {left}")

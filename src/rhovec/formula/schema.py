@@ -76,7 +76,7 @@ class SchemaChannel:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.terms)
+        return tuple(dict.fromkeys(ops.name_of(variable) for variable, _ in self.terms))
 
 
 @dataclass(frozen=True)
@@ -152,18 +152,24 @@ class Schema:
         found: set[Channel] = set()
         for phi in map(without_details, listed):
             if isinstance(phi, str):
-                phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance)
+                phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance, units=units)
             found.update(phi.channels)
         columns = _columns(traces, variables)
         channels, constant = [], []
         for terms in sorted(found, key=lambda c: (len(c), [(natural_key(n), w) for n, w in c])):
-            names = [name for name, _ in terms]
+            names = [ops.name_of(variable) for variable, _ in terms]
+            if any(map(ops.lag_of, dict(terms))):
+                raise SchemaError(
+                    f"mean and std of {channel_text(terms)!r}, which is shifted in time, are not taken "
+                    "from traces; write this channel of the schema by hand"
+                )
             missing = [name for name in names if name not in columns]
             if missing:
                 raise SchemaError(
                     f"the traces have no variable {missing[0]!r}; they have: {', '.join(columns)}"
                 )
-            values = np.sum([weight * columns[name] for name, weight in terms], axis=0)
+            weights = [weight for _, weight in terms]
+            values = np.sum([w * columns[n] for n, w in zip(names, weights, strict=True)], axis=0)
             is_discrete = discrete.issuperset(names)
             std = float(values.std()) if values.min() < values.max() else float(is_discrete)
             if std == 0:
@@ -231,7 +237,8 @@ class Schema:
         """A lowered formula in names, units and sampling steps: the inverse of `lower`.
 
         Thresholds are rounded to 14 digits, so that the rounding of two conversions does not show.
-        `next`, which is one lowered step, becomes eventually[stride,stride].
+        `next`, which is one lowered step, becomes eventually[stride,stride], and `prev` becomes
+        once[stride,stride].
         """
         phi = without_details(phi)
         if isinstance(phi, str):
@@ -246,6 +253,8 @@ class Schema:
         _require_finite(phi, thresholds)
         if self.stride > 1:
             code[code[:, 0] == ops.NEXT, :3] = ops.EVENTUALLY, 1, 1
+            code[code[:, 0] == ops.PREV, :3] = ops.ONCE, 1, 1
+            self._refuse_steps(code)
             if code[:, 1:3].max() > ops.MAX_BOUND // self.stride:
                 raise SchemaError(f"a time bound is larger than {ops.MAX_BOUND} steps; use inf")
             bounded = code[:, 2] != ops.UNBOUNDED
@@ -308,17 +317,13 @@ class Schema:
 
     def _lower_bounds(self, code: np.ndarray) -> np.ndarray:
         """Bounds (nodes, 2) in lowered steps, of `code` (nodes, 4) in sampling steps."""
-        if (code[:, 0] == ops.NEXT).any():
-            raise SchemaError(
-                f"`next` is one sampling step, which a stride of {self.stride} cannot express; "
-                "use a stride of 1, or eventually with a longer window"
-            )
+        self._refuse_steps(code)
         bounds = code[:, 1:3]
         lowered = (2 * bounds + self.stride) // (2 * self.stride)
         lowered[bounds == ops.UNBOUNDED] = ops.UNBOUNDED
         lo, hi = bounds.T
         new_lo, new_hi = lowered.T
-        collapsed = np.isin(code[:, 0], (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)) & (
+        collapsed = ops.IS_TIMED[code[:, 0]] & (
             ((lo < hi) & (new_lo == new_hi)) | ((hi > 0) & (new_hi == 0))
         )
         if collapsed.any():
@@ -328,6 +333,16 @@ class Schema:
                 f"with a stride of {self.stride} steps; use a smaller stride or a wider window"
             )
         return lowered
+
+    def _refuse_steps(self, code: np.ndarray) -> None:
+        """Refuse operators that look one sampling step ahead or back, whatever the stride is."""
+        single = np.isin(code[:, 0], (ops.NEXT, ops.PREV, ops.RISE, ops.FALL))
+        if single.any():
+            name = ops.NAMES[code[int(single.argmax()), 0]]
+            raise SchemaError(
+                f"`{name}` looks one sampling step away, which a stride of {self.stride} cannot "
+                "express; use a stride of 1, or a timed operator with a longer window"
+            )
 
     # -- storage ---------------------------------------------------------------------------
 

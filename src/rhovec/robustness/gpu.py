@@ -159,7 +159,9 @@ def _channels(
     programs: Programs, x: torch.Tensor, columns: dict[str, int], code: lowering.Instructions
 ) -> torch.Tensor:
     """The channels (n, channels, times) of traces (n, variables, P), at the times that atoms read."""
-    if not all(len(c) == 1 and c[0][1] == 1.0 and not ops.lag_of(c[0][0]) for c in programs.channels):
+    if not all(
+        len(c) == 1 and c[0][1] == 1.0 and not ops.lag_of(c[0][0]) for c in programs.channels
+    ):
         channels = [_channel(x, channel, columns, code) for channel in programs.channels]
         return torch.stack(channels, dim=1)
     index = [columns[ops.name_of(c[0][0])] for c in programs.channels] or [0]

@@ -195,7 +195,7 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
             elif op == ops.IFF:
                 negative[right] = False
             elif shifted:
-                # Against the order of its rows, a shift reads earlier ones; all before `constant` are alike.
+                # Against the order of its rows a shift reads earlier ones; up to `constant` all are alike.
                 _, shift = _window_of(op, lo, hi)
                 constant = -high[right] if backward[i] else low[right]
                 last[right] = max(last[i] - shift, constant + 1)

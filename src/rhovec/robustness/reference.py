@@ -6,6 +6,8 @@ only. Nothing here is shared with the engines, which are tested against it.
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 
 from ..errors import HorizonError
@@ -41,12 +43,10 @@ def _evaluate(phi: Formula, traces: dict[str, np.ndarray], end: str, boolean: bo
     before, after = _extension(phi) if held else (0, 0)
 
     def conjunction(values: list[np.ndarray]) -> np.ndarray:
-        joined: np.ndarray = (np.logical_and if boolean else np.minimum).reduce(values)
-        return joined
+        return reduce(np.logical_and if boolean else np.minimum, values)
 
     def disjunction(values: list[np.ndarray]) -> np.ndarray:
-        joined: np.ndarray = (np.logical_or if boolean else np.maximum).reduce(values)
-        return joined
+        return reduce(np.logical_or if boolean else np.maximum, values)
 
     def negation(value: np.ndarray) -> np.ndarray:
         return ~value if boolean else -value

@@ -31,7 +31,7 @@ from . import version1
 from .backend import Backend, Batch, Filter, Found, Stored
 from .file import FileBackend
 from .rows import REPAIR, TYPES, unit_rows
-from .vectors import Kernel, Vectors, as_vectors, describe, usual_kernel, vectors_of
+from .vectors import Kernel, Vectors, as_vectors, describe, kind_of, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
 JUDGE_TRACES, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
@@ -79,6 +79,11 @@ class Index:
                 f"{facts.fingerprint}, not of {made.fingerprint}; open it with those, or build "
                 "another library"
             )
+        if made and kind_of(made) != facts.kind:
+            raise RhovecError(
+                f'{backend.name} holds vectors of kind "{facts.kind}", not "{kind_of(made)}"; open it '
+                "with those, or build another library"
+            )
         self.schema = Schema.from_json(facts.schema) if facts.schema else None
         self.vectors = made  # None: unknown here, so that only vectors can be asked for
         self._kernel: Kernel | None = None
@@ -111,6 +116,8 @@ class Index:
         progress: called with the share that is done, if the number of formulae is known.
         """
         place = None if path is None else _path(path)
+        if schema is not None and not isinstance(schema, Schema):
+            raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
         items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
             items = list(items) if isinstance(items, Iterable) else items
@@ -169,7 +176,8 @@ class Index:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Index({self._backend.name}: {len(self)} formulae)"
+        holds = f"{len(self)} formulae" if self._closing.alive else "closed"
+        return f"Index({self._backend.name}: {holds})"
 
     # -- changing --------------------------------------------------------------------------
 
@@ -277,9 +285,10 @@ class Index:
         """(unit vectors (Q, D) float32 as rows would come back, formulae if given, single)."""
         facts, formulae = self._backend.facts, []
         if isinstance(query, np.ndarray):
-            if query.dtype.kind not in "fiu":
-                raise RhovecError(f"a query vector must hold numbers, not {query.dtype}")
-            points, single = np.atleast_2d(query).astype(np.float64), query.ndim == 1
+            if query.dtype.kind not in "fiu" or np.ma.is_masked(query):
+                what = "masked ones" if np.ma.is_masked(query) else query.dtype
+                raise RhovecError(f"a query vector must hold numbers, not {what}")
+            points, single = np.atleast_2d(np.asarray(query, np.float64)), query.ndim == 1
             if points.ndim != 2 or points.shape[1] != facts.dimension:
                 raise RhovecError(
                     f"the vectors of {self._backend.name} have {facts.dimension} numbers; the "
@@ -294,6 +303,11 @@ class Index:
             single = is_single(query)
             formulae = _parsed([query] if single else query, self.schema)
             points = _vectors_of(formulae, self._require_vectors(), self.schema)
+            if points.shape[1] != facts.dimension:
+                raise RhovecError(
+                    f"{self._backend.name} has vectors of {facts.dimension} numbers, and its model "
+                    f"gave one of {points.shape[1]}"
+                )
         # Rounded as stored, so that a formula is found with similarity 1.
         rounded = points.astype(TYPES[facts.stored]).astype(np.float32)
         return unit_rows(rounded), formulae, single
