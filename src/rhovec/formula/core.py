@@ -134,6 +134,11 @@ class Formula:
         return max(0, -self.shape()[3])
 
     @property
+    def looks_back(self) -> bool:
+        """Whether its value depends on earlier samples."""
+        return self.history > 0 or bool(ops.IS_PAST[self.code[:, 0]].any())
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
         names = {ops.name_of(variable) for channel in self.channels for variable, _ in channel}
