@@ -38,7 +38,18 @@ def seed_of(recipe: Recipe, number: int) -> Formula:
     prefix = np.empty((ROOM, COLUMNS), np.int64)
     out = np.empty_like(prefix)
     return formula_of(
-        out[: _seed(state, palette, recipe.full_depth, recipe.bands, recipe.max_nodes, prefix, out)]
+        out[
+            : _seed(
+                state,
+                palette,
+                recipe.full_depth,
+                recipe.bands,
+                recipe.requirements,
+                recipe.max_nodes,
+                prefix,
+                out,
+            )
+        ]
     )
 
 

@@ -122,12 +122,20 @@ def test_one_operator_as_its_opposite() -> None:
     numbers = np.arange(300)
     seeds = draw_families(recipe, numbers).programs.unpack()
     changed = draw_families(opposed, numbers).programs.unpack()
-    differences = set()
+    differences, exchanged = set(), 0
     for seed, other in zip(seeds, changed, strict=True):
         if seed.size == other.size:  # not dualised
-            (place,) = np.flatnonzero(seed.code[:, 0] != other.code[:, 0])
-            differences.add((int(seed.code[place, 0]), int(other.code[place, 0])))
+            place, *below = np.flatnonzero(seed.code[:, 0] != other.code[:, 0])[::-1].tolist()
             assert (seed.thresholds == other.thresholds).all()
+            if below:  # always over eventually, or the other way round
+                assert below == [place - 1]
+                old, new = (phi.code[[place, place - 1], 0].tolist() for phi in (seed, other))
+                assert sorted(old) == [ops.ALWAYS, ops.EVENTUALLY]
+                assert new == old[::-1]
+                exchanged += 1
+            else:
+                differences.add((int(seed.code[place, 0]), int(other.code[place, 0])))
+    assert exchanged > 10
     assert differences == {
         (ops.ALWAYS, ops.EVENTUALLY),
         (ops.EVENTUALLY, ops.ALWAYS),
@@ -165,6 +173,33 @@ def test_bands_are_two_thresholds_on_one_channel() -> None:
         find_families(recipe, 0, 5, "test").tolist()
         != find_families(dataclasses.replace(recipe, bands=0.0), 0, 5, "test").tolist()
     )
+
+
+def test_seeds_built_as_requirements() -> None:
+    recipe = Recipe(family_size=1, channels=8, shares=(1.0, 0.0, 0.0, 0.0), requirements=1.0)
+    formulae = draw_families(recipe, np.arange(1000)).programs.unpack()
+    assert max(phi.size for phi in formulae) <= recipe.max_nodes
+    assert {op for phi in formulae for op in phi.code[:, 0].tolist()} == {
+        ops.GE, ops.LE, ops.NOT, ops.AND, ops.OR, ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL
+    }  # fmt: skip
+    texts = [str(phi) for phi in formulae]
+    assert all(rv.parse(text) == phi for text, phi in zip(texts, formulae, strict=True))
+    shapes = {
+        "a response": r"always\S* \( \( not \( .* or eventually\S* ",
+        "an edge that is followed": r"not .* and eventually\[1,1\] .* or eventually\[1,1\] \( always",
+        "a band": r"(x_\d) >= (\S+) and \1 <= (?!\2)",
+        "settling": r"^(eventually\S* \( always|always\S* \( eventually)",
+        "one if the other": r"^\( not \( (always|eventually)",
+        "a single step": r"\[(\d+),\1\]",
+        "the whole trace": r"always \(",
+    }
+    for name, shape in shapes.items():
+        assert sum(re.search(shape, text) is not None for text in texts) > 20, name
+    mixed = dataclasses.replace(recipe, requirements=0.5)
+    seeds = draw_families(dataclasses.replace(recipe, requirements=0.0), np.arange(1000)).programs
+    half = draw_families(mixed, np.arange(1000)).programs.unpack()
+    assert 400 < sum(phi not in formulae for phi in half) < 600
+    assert not set(half) & set(seeds.unpack())  # the choice itself takes a random number
 
 
 def test_seeds_of_full_depth() -> None:

@@ -24,8 +24,10 @@ from rhovec.training.publish import publish_encoder  # noqa: E402
 from rhovec.training.teachers import (  # noqa: E402
     GramTeacher,
     OnlineTeacher,
+    jackknifed,
     make_kernel,
     make_teacher,
+    robustness,
 )
 
 TINY = Config(
@@ -125,6 +127,24 @@ def test_targets_are_the_gram_matrix_on_fresh_traces(kind: Any) -> None:
         assert torch.equal(first, teacher(asked, 1))
         for found in (first, second):
             assert np.abs(found.numpy() - exact).max() < 0.05
+
+
+def test_few_traces_leave_hardly_a_bias() -> None:
+    """The mean of many estimates on 64 traces; without the correction it is too large by far."""
+    exact = torch.from_numpy(rv.StlKernel(MEASURE, 20_000, seed=9).gram(FORMULAE)).float()
+    plain, corrected = torch.zeros_like(exact), torch.zeros_like(exact)
+    repeats = 300
+    for seed in range(repeats):
+        traces = torch.from_numpy(MEASURE.sample(64, seed=seed))
+        features = robustness(PROGRAMS, traces)
+        unit = torch.nn.functional.normalize(features, dim=1)
+        plain += kernel_of_cosine(unit @ unit.T, 0.2) / repeats
+        corrected += jackknifed(features, 0.2) / repeats
+    apart = ~torch.eye(len(exact), dtype=torch.bool)
+    assert torch.allclose(corrected.diagonal(), torch.ones(len(exact)), atol=1e-5)
+    biases = [(found - exact)[apart].mean().item() for found in (plain, corrected)]
+    assert biases[0] > 0.003
+    assert abs(biases[1]) < 0.4 * biases[0]
 
 
 def test_a_kernel_without_a_seed_is_asked_as_it_is() -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -63,6 +63,14 @@ def evaluate(
     ] = None,
     files: Files = None,
     points: KernelPoints = None,
+    kind: Annotated[
+        Literal["kernel", "cosine"],
+        typer.Option(help="Vectors to measure: inner products are the similarity, or its cosine."),
+    ] = "kernel",
+    n_traces: Annotated[
+        int | None,
+        typer.Option(min=1, help="Traces of the kernel (default: 16384).", show_default=False),
+    ] = None,
     seed: DrawSeed = 0,
     quick: Annotated[
         bool, typer.Option("--quick", help="Small sizes, for a first impression.")
@@ -93,7 +101,7 @@ def evaluate(
         raise RhovecError("--vectors goes with one -F file and with fidelity; others need a model")
     given = None if vectors is None else read_vectors(vectors)
     loaded = load(model, device)
-    kernel = loaded.kernel(QUICK_TRACES if quick else TRACES, TRACES_SEED)
+    kernel = loaded.kernel(n_traces or (QUICK_TRACES if quick else TRACES), TRACES_SEED)
     if points is not None:
         measure = loaded.config["teacher"]["measure"] | {"points": points}
         kernel = replace(kernel, measure=BaseMeasure(**measure))
@@ -105,7 +113,7 @@ def evaluate(
                 f"{vectors}: {len(given)} vectors for {len(sets[0].formulae)} formulae; give a row each"
             )
         for i, formulae in enumerate(sets):
-            rows += measured(chosen, formulae, loaded, kernel, seed, quick, given)
+            rows += measured(chosen, formulae, loaded, kernel, seed, quick, given, kind)
             progress((i + 1) / len(sets))
         if "outside" in chosen:
             rows += beyond(loaded, kernel, seed, quick)
@@ -138,27 +146,31 @@ def measured(
     seed: int,
     quick: bool,
     vectors: Any = None,
+    kind: Literal["kernel", "cosine"] = "kernel",
 ) -> Iterator[dict[str, Any]]:
     """Rows of the chosen measures on one set. vectors: (B, D), in place of the model's."""
-    from ..evaluation.agreement import agreement, matrices
+    from ..evaluation.agreement import agreement, cosines_to_kernel, matrices
     from ..evaluation.encoder import as_rows
     from ..evaluation.fidelity import fidelity
     from ..evaluation.reconstruction import reconstruction
     from ..evaluation.sets import thin
 
+    from_products = cosines_to_kernel(kernel) if kind == "cosine" else None
+
     def embed(wanted: Any) -> Any:
-        return model.embed(wanted, warn=False) if vectors is None else vectors
+        return model.embed(wanted, kind=kind, warn=False) if vectors is None else vectors
 
     if {"fidelity", "agreement"} & set(chosen):
-        both = matrices(kernel, embed, formulae.formulae)
+        both = matrices(kernel, embed, formulae.formulae, from_products)
     if "fidelity" in chosen:
         yield from as_rows("fidelity", formulae, fidelity(*both, formulae.groups, seed))
     if "agreement" in chosen:
-        entries = agreement(kernel, embed, formulae, *both, seed)
+        entries = agreement(kernel, embed, formulae, *both, seed, from_products)
         yield from as_rows("agreement", formulae, entries)
     if "reconstruction" in chosen:
         part = thin(formulae, QUICK_DECODED if quick else DECODED)
-        answers = [group[0] for group in model.decode(embed(part.formulae), k=1)]
+        asked = model.embed(part.formulae, warn=False)
+        answers = [group[0] for group in model.decode(asked, k=1)]
         for row in reconstruction(part.formulae, answers, kernel.measure, seed=kernel.seed + 1):
             yield row | {"set": part.name, "sha256": part.sha256}
 

@@ -25,6 +25,7 @@ from ..formula import operators as ops
 from ..formula.programs import Programs
 from .draw import draw_palette, draw_seed, key, mix, uniform
 from .perturb import DUALITY, dualise, oppose, perturb
+from .requirements import draw_requirement
 from .rules import FORMS, rewrite
 from .trees import CHANNEL, COLUMNS, DEPTH, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, copy
 
@@ -57,6 +58,7 @@ class Recipe:
     opposed: float = 0.0  # share of perturbations that are one operator's opposite instead
     full_depth: bool = False  # seeds reach their depth limits, half of them in all branches
     bands: float = 0.0  # share of a seed's atoms that become a band, two atoms on one channel
+    requirements: float = 0.0  # share of seeds that are built as requirements are
 
     def __post_init__(self) -> None:
         limits = {
@@ -73,7 +75,7 @@ class Recipe:
                 )
         if len(self.shares) != len(KINDS) or min(self.shares) < 0 or sum(self.shares) <= 0:
             raise RhovecError(f"shares must be a number for each of {', '.join(KINDS)}")
-        for name in ("opposed", "bands"):
+        for name in ("opposed", "bands", "requirements"):
             if not 0 <= getattr(self, name) <= 1:
                 raise RhovecError(f"{name} is a share from 0 to 1, not {getattr(self, name)}")
 
@@ -100,7 +102,8 @@ def draw_families(recipe: Recipe, numbers: np.ndarray) -> Batch:
     size = recipe.family_size
     code, thresholds, offsets, kind, split, depth, tokens, changes = _draw(
         numbers, recipe.seed, size, recipe.channels, recipe.full_depth, recipe.bands,
-        recipe.max_nodes, np.cumsum(recipe.shares) / sum(recipe.shares), recipe.opposed, recipe.probes(),
+        recipe.requirements, recipe.max_nodes, np.cumsum(recipe.shares) / sum(recipe.shares),
+        recipe.opposed, recipe.probes(),
     )  # fmt: skip
     channels = tuple(((f"x_{i}", 1.0),) for i in range(recipe.channels))
     programs = Programs(code, thresholds, offsets, channels)
@@ -112,14 +115,24 @@ def find_families(recipe: Recipe, start: int, count: int, split: str) -> np.ndar
     place = SPLITS.index(split)
     found = _find(
         start, count, place, recipe.seed, recipe.channels, recipe.full_depth, recipe.bands,
-        recipe.max_nodes,
+        recipe.requirements, recipe.max_nodes,
     )  # fmt: skip
     return found  # type: ignore[no-any-return]
 
 
 @njit(cache=True, nogil=True)
 def _draw(  # type: ignore[no-untyped-def]
-    numbers, seed, size, channels, full_depth, bands, max_nodes, kind_ends, opposed, probes
+    numbers,
+    seed,
+    size,
+    channels,
+    full_depth,
+    bands,
+    requirements,
+    max_nodes,
+    kind_ends,
+    opposed,
+    probes,
 ):
     count = len(numbers) * size
     code = np.empty((count * max_nodes, 4), np.int64)  # pages that stay unused cost nothing
@@ -140,7 +153,7 @@ def _draw(  # type: ignore[no-untyped-def]
     for f in range(len(numbers)):
         key(state, seed, numbers[f], -1)
         palette = draw_palette(state, channels)
-        length = _seed(state, palette, full_depth, bands, max_nodes, old, origin)
+        length = _seed(state, palette, full_depth, bands, requirements, max_nodes, old, origin)
         split = _split(origin, length)
         for member in range(size):
             at = f * size + member
@@ -193,8 +206,10 @@ def _member(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _seed(state, palette, full_depth, bands, max_nodes, prefix, out):  # type: ignore[no-untyped-def]
+def _seed(state, palette, full_depth, bands, requirements, max_nodes, prefix, out):  # type: ignore[no-untyped-def]
     nodes, tokens = int(SEED_SHARE * max_nodes), int(SEED_SHARE * MAX_TOKENS)
+    if requirements > 0 and uniform(state) < requirements:
+        return draw_requirement(state, palette, nodes, tokens, prefix, out)
     return draw_seed(state, palette, full_depth, bands, nodes, tokens, prefix, out)
 
 
@@ -254,7 +269,7 @@ def _slot(u, ends):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _find(start, count, split, seed, channels, full_depth, bands, max_nodes):  # type: ignore[no-untyped-def]
+def _find(start, count, split, seed, channels, full_depth, bands, requirements, max_nodes):  # type: ignore[no-untyped-def]
     numbers = np.empty(count, np.int64)
     state = np.empty(1, np.uint64)
     prefix = np.empty((4 * max_nodes, COLUMNS), np.int64)
@@ -263,7 +278,7 @@ def _find(start, count, split, seed, channels, full_depth, bands, max_nodes):  #
     while found < count:
         key(state, seed, number, -1)
         palette = draw_palette(state, channels)
-        length = _seed(state, palette, full_depth, bands, max_nodes, prefix, out)
+        length = _seed(state, palette, full_depth, bands, requirements, max_nodes, prefix, out)
         if _split(out, length) == split:
             numbers[found] = number
             found += 1

@@ -20,6 +20,7 @@ THRESHOLD_VIBRATION, THRESHOLD_SHIFT = 0.10, 6.0
 BOUND_VIBRATION, BOUND_SHIFT_DOWN, BOUND_SHIFT_UP = 0.15, 15, 40
 MIN_WIDENING, MAX_WIDENING = 0.6, 1.8
 DUALITY = 0.4
+EXCHANGE = 0.4
 MAX_BOUND = LAST_BOUND + BOUND_SHIFT_UP + int(MAX_WIDENING * LAST_BOUND)  # of any formula
 
 
@@ -53,31 +54,41 @@ def perturb(state, source, n, out):  # type: ignore[no-untyped-def]
 def oppose(state, source, n, out):  # type: ignore[no-untyped-def]
     """Write source[:n] to out with one operator or comparison replaced by its opposite.
 
-    always and eventually, `and` and `or`, >= and <= change places; until becomes `and`. Returns the
-    length, which stays the same.
+    always and eventually, `and` and `or`, >= and <= change places; until becomes `and`. If `always`
+    stands directly over `eventually` somewhere, or the other way round, then with probability EXCHANGE
+    the last such two change places instead. Returns the length, which stays the same.
     """
-    eligible = 0
+    eligible, upper = 0, 0
     for i in range(n):
         eligible += source[i, OP] != ops.NOT
-    chosen = below(state, eligible)
+        if i > 0 and (
+            (source[i, OP] == ops.ALWAYS and source[i - 1, OP] == ops.EVENTUALLY)
+            or (source[i, OP] == ops.EVENTUALLY and source[i - 1, OP] == ops.ALWAYS)
+        ):
+            upper = i
+    both = upper > 0 and uniform(state) < EXCHANGE
+    chosen, place = upper, 0
+    if not both:
+        chosen, place = 0, below(state, eligible)
+        while source[chosen, OP] == ops.NOT or place > 0:
+            place -= source[chosen, OP] != ops.NOT
+            chosen += 1
     for i in range(n):
         row = source[i]
         op, lo, hi = row[OP], row[LO], row[HI]
-        if op != ops.NOT:
-            if chosen == 0:
-                if op == ops.ALWAYS:
-                    op = ops.EVENTUALLY
-                elif op == ops.EVENTUALLY:
-                    op = ops.ALWAYS
-                elif op == ops.AND:
-                    op = ops.OR
-                elif op == ops.OR:
-                    op = ops.AND
-                elif op == ops.UNTIL:
-                    op, lo, hi = ops.AND, 0, 0
-                else:
-                    op = ops.LE if op == ops.GE else ops.GE
-            chosen -= 1
+        if i == chosen or (both and i == chosen - 1):
+            if op == ops.ALWAYS:
+                op = ops.EVENTUALLY
+            elif op == ops.EVENTUALLY:
+                op = ops.ALWAYS
+            elif op == ops.AND:
+                op = ops.OR
+            elif op == ops.OR:
+                op = ops.AND
+            elif op == ops.UNTIL:
+                op, lo, hi = ops.AND, 0, 0
+            else:
+                op = ops.LE if op == ops.GE else ops.GE
         append(out, i, op, lo, hi, row[CHANNEL], row[THRESHOLD])
     return n
 

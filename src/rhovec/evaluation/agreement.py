@@ -25,13 +25,15 @@ import numpy as np
 from ..errors import FormulaError, RhovecError
 from ..formula import Formula
 from ..formula import operators as ops
-from ..kernel import Teacher
+from ..kernel import Teacher, kernel_of_cosine
 from ..tokens.text import encode
 from .bootstrap import mean_interval
 from .edits import edit_distances
 from .sets import FormulaSet, Pair
 
 Embed = Callable[[list[Formula]], np.ndarray]  # B formulae -> unit rows (B, D)
+# Products of two rows -> similarities, in place of the products themselves.
+FromProducts = Callable[[np.ndarray], np.ndarray]
 
 SORTS = ("equivalent", "random", "lexically similar")  # columns of the paper's table
 DISTINCT = 0.7  # formulae with a smaller K mean something else
@@ -48,6 +50,7 @@ def agreement(
     kernel: np.ndarray,
     similarity: np.ndarray,
     seed: int = 0,
+    from_products: FromProducts | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Columns by sort, each as `pair_column` returns it.
 
@@ -61,7 +64,7 @@ def agreement(
         return pair_column(kernel[i, j], similarity[i, j], groups[i], groups[j], seed)
 
     def among(pairs: Sequence[Pair]) -> tuple[np.ndarray, np.ndarray]:
-        return pair_kernel(teacher, pairs), pair_similarity(embed, pairs)
+        return pair_kernel(teacher, pairs), pair_similarity(embed, pairs, from_products)
 
     k, s = among(formulae.equivalent)
     numbers, left = np.arange(len(k)), formulae.unsimplified
@@ -117,12 +120,21 @@ def _relative(distances: np.ndarray) -> float | None:
 # -- K and S ---------------------------------------------------------------------------------------
 
 
+def cosines_to_kernel(teacher: Any) -> FromProducts:
+    """For vectors whose inner products are the cosines of a teacher's robustness vectors."""
+    return lambda products: kernel_of_cosine(products, teacher.sigma2)  # type: ignore[no-any-return]
+
+
 def matrices(
-    teacher: Teacher, embed: Embed, formulae: list[Formula]
+    teacher: Teacher,
+    embed: Embed,
+    formulae: list[Formula],
+    from_products: FromProducts | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """K and S of all pairs, (B, B) each."""
     vectors = unit_rows(embed, formulae)
-    return teacher.gram(formulae), vectors @ vectors.T
+    products = vectors @ vectors.T
+    return teacher.gram(formulae), from_products(products) if from_products else products
 
 
 def pair_kernel(teacher: Teacher, pairs: Sequence[Pair]) -> np.ndarray:
@@ -134,13 +146,15 @@ def pair_kernel(teacher: Teacher, pairs: Sequence[Pair]) -> np.ndarray:
     return np.concatenate(values)
 
 
-def pair_similarity(embed: Embed, pairs: Sequence[Pair]) -> np.ndarray:
+def pair_similarity(
+    embed: Embed, pairs: Sequence[Pair], from_products: FromProducts | None = None
+) -> np.ndarray:
     """S of each pair, (n,)."""
     if not pairs:
         return np.empty(0)
     vectors = unit_rows(embed, [phi for side in zip(*pairs, strict=True) for phi in side])
     products: np.ndarray = (vectors[: len(pairs)] * vectors[len(pairs) :]).sum(1)
-    return products
+    return from_products(products) if from_products else products
 
 
 def unit_rows(embed: Embed, formulae: list[Formula]) -> np.ndarray:

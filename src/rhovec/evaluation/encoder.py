@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..kernel import Teacher
-from .agreement import Embed, agreement, matrices
+from .agreement import Embed, FromProducts, agreement, matrices
 from .fidelity import fidelity
 from .sets import FormulaSet
 
@@ -19,14 +19,22 @@ TRACES_SEED = 1234  # of those traces, which no training uses
 
 
 def evaluate_encoder(
-    embed: Embed, teacher: Teacher, sets: Iterable[FormulaSet], seed: int = 0
+    embed: Embed,
+    teacher: Teacher,
+    sets: Iterable[FormulaSet],
+    seed: int = 0,
+    from_products: FromProducts | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of fidelity and agreement on each set. embed: B formulae -> unit rows (B, D)."""
+    """Rows of fidelity and agreement on each set. embed: B formulae -> unit rows (B, D).
+
+    from_products: similarities from the rows' inner products, if they are not these themselves.
+    """
     rows = []
     for formulae in sets:
-        both = matrices(teacher, embed, formulae.formulae)
+        both = matrices(teacher, embed, formulae.formulae, from_products)
         rows += as_rows("fidelity", formulae, fidelity(*both, formulae.groups, seed))
-        rows += as_rows("agreement", formulae, agreement(teacher, embed, formulae, *both, seed))
+        entries = agreement(teacher, embed, formulae, *both, seed, from_products)
+        rows += as_rows("agreement", formulae, entries)
     return rows
 
 

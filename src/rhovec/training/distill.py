@@ -59,6 +59,10 @@ DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # in pairs of deep formulae
 # Eighths of a batch: over x_0 ... x_2 in families and in deep pairs, then over all channels.
 PARTS = (2, 3, 2, 1)
 BANDS = 0.1  # over all channels: requirements often keep a channel between two thresholds
+REQUIREMENTS = (
+    0.1,
+    0.4,
+)  # seeds that are built as requirements, over x_0 ... x_2 and over all channels
 COSINE_WEIGHT = 0.02  # of the loss on cosines
 GLANCE = 8  # times the smallest bank, on which a head is fitted for a validation
 SAMPLE = 512  # formulae of a batch whose metrics are logged
@@ -135,6 +139,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
                 seed=4 * config.seed + 2 * i + k,
                 channels=channels,
                 bands=bands[i],
+                requirements=REQUIREMENTS[i],
                 **limits,
                 **kind,
             ),
@@ -359,10 +364,16 @@ class EncoderTask(Task[Encoder]):
         bank = min(config.bank, GLANCE * self.student.head.head.min_bank)
 
         def validate(averaged: list[Tensor]) -> dict[str, float]:
-            vectors = embed(finished(averaged, config, bank), programs)
+            encoder = finished(averaged, config, bank)
+            vectors = embed(encoder, programs)
             similarity = vectors @ vectors.T
             loss = pair_loss(similarity, target, family, config)
-            return {"loss": loss.item(), **metrics(target, similarity)}
+            found = {"loss": loss.item(), **metrics(target, similarity)}
+            if self.kind == "cosine":
+                rows = embed(encoder, programs, kind="cosine")
+                implied = implied_kernel(rows, self.kind, config.sigma2)
+                found["cosine_error"] = metrics(target, implied)["error"]
+            return found
 
         return validate
 
@@ -413,13 +424,14 @@ def finished(weights: list[Tensor], config: Config, bank: int) -> Encoder:
 
 
 @torch.no_grad()
-def embed(encoder: Encoder, programs: Programs, chunk: int = 1024) -> Tensor:
-    """Vectors (B, dimension) of any number of formulae, in any operators."""
+def embed(encoder: Encoder, programs: Programs, chunk: int = 1024, kind: Kind = "kernel") -> Tensor:
+    """Vectors (B, D) of any number of formulae, in any operators; the kinds are `Model.embed`'s."""
     programs = programs_in_fragment(programs)
     device = next(encoder.parameters()).device
     parts = []
     for first in range(0, len(programs), chunk):
         part = programs.part(first, min(first + chunk, len(programs)))
         tokens = pack(part, encoder.config)
-        parts.append(encoder(tokens.map(lambda t: t.to(device))))
+        compute = encoder.rows if kind == "cosine" else encoder
+        parts.append(compute(tokens.map(lambda t: t.to(device))))
     return torch.cat(parts)

@@ -123,13 +123,27 @@ class OnlineTeacher:
         programs, code = prepared
         if code is None:
             given = traces if traces.is_cuda else traces.numpy()
-            features = torch.as_tensor(self.kernel.features(programs, given))
-            unit = normalize(features.flatten(1).float(), dim=1)
+            features = torch.as_tensor(self.kernel.features(programs, given)).flatten(1).float()
         else:
-            unit = unit_robustness(programs, traces, code)
-        unit = gathered(unit, self.rank, self.world)
-        out: Tensor = kernel_of_cosine(unit @ unit.T, self.kernel.sigma2)
+            features = robustness(programs, traces, code)
+        return jackknifed(gathered(features, self.rank, self.world), self.kernel.sigma2)
+
+
+def jackknifed(features: Tensor, sigma2: float) -> Tensor:
+    """Kernel (B, B) of features (B, N) with N traces, without most of the bias that N traces have.
+
+    The kernel is convex in the cosine, so a noisy cosine makes it too large: by up to 0.0007 on 1024
+    traces, near half of the error of a good encoder. The bias falls as 1/N, so twice the estimate on
+    all traces minus the mean of those on either half has none of that order.
+    """
+
+    def kernel(products: Tensor) -> Tensor:
+        norms = products.diagonal().clamp(min=1e-24).rsqrt()
+        out: Tensor = kernel_of_cosine(products * norms[:, None] * norms, sigma2)
         return out
+
+    first, second = (half @ half.T for half in features.tensor_split(2, dim=1))
+    return 2 * kernel(first + second) - (kernel(first) + kernel(second)) / 2
 
 
 class GramTeacher:
@@ -163,14 +177,19 @@ def unit_robustness(
     programs: Programs, traces: Tensor, code: lowering.Instructions | None = None
 ) -> Tensor:
     """Robustness vectors on traces (N, V, P), scaled to length one: (B, N) float32."""
+    return normalize(robustness(programs, traces, code), dim=1)
+
+
+def robustness(
+    programs: Programs, traces: Tensor, code: lowering.Instructions | None = None
+) -> Tensor:
+    """Robustness vectors on traces (N, V, P): (B, N) float32."""
     columns = {f"x_{i}": i for i in range(traces.shape[1])}
     if traces.is_cuda:
         from ..robustness import gpu
 
-        rho = gpu.evaluate(programs, traces, columns, code=code)
-    else:
-        rho = torch.from_numpy(cpu.evaluate(programs, traces.numpy(), columns))
-    return normalize(rho, dim=1)
+        return gpu.evaluate(programs, traces, columns, code=code)
+    return torch.from_numpy(cpu.evaluate(programs, traces.numpy(), columns))
 
 
 def gathered(share: Tensor, rank: int, world: int) -> Tensor:
