@@ -27,18 +27,8 @@ say what to change. Written by `python docs/api.py`.
 """
 PACKAGE = Path(rhovec.__file__).parent
 SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
-    "Formulae": (
-        rhovec,
-        [
-            "parse",
-            "Formula",
-            "read_requirements",
-            "Requirement",
-            "simplify",
-            "random_formulae",
-            "Schema",
-        ],
-    ),
+    "Formulae": (rhovec, ["parse", "Formula", "simplify", "random_formulae", "Schema"]),
+    "Requirement files": (rhovec, ["read_requirements", "Requirement"]),
     "Traces": (rhovec, ["read_traces", "TraceMeasure", "BaseMeasure"]),
     "Robustness": (rhovec, ["robustness", "satisfaction"]),
     "Kernels": (

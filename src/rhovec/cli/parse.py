@@ -11,10 +11,8 @@ from .shared import (
     JsonLines,
     Reading,
     SchemaFile,
-    looks_back,
     option,
     read_schema,
-    reads_one_sample,
     standardised,
 )
 
@@ -49,7 +47,7 @@ def parse(
 
     rhovec parse "req >= 1 until[0:5] ack >= 1" --from rtamt --to breach
     """
-    from ..formula.parser import exact_step
+    from ..formula.options import exact_step
     from ..formula.printer import bound_text, to_tree
     from ..formula.simplify import simplify
 
@@ -72,7 +70,7 @@ def parse(
         if known is not None:
             facts["lowered"] = str(standardised([requirement], known)[0].formula)
         facts["horizon"] = phi.horizon
-        if looks_back(phi):
+        if phi.looks_back:
             facts["history"] = phi.history
         facts |= {"depth": phi.depth, "size": phi.size, "variables": list(phi.variables)}
         if as_json:
@@ -87,7 +85,7 @@ def parse(
                     "" if step is None else f" ({bound_text(facts[name], exact_step(step))} s)"
                 )
                 facts[name] = steps + seconds
-        if reads_one_sample(phi):
+        if phi.only_looks_back:
             facts["history"] += "; at time 0 it reads the first sample only"
         facts["variables"] = ", ".join(phi.variables) or "none"
         deep = phi.depth > MAX_TREE_DEPTH

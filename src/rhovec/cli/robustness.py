@@ -23,7 +23,6 @@ from .shared import (
     naming,
     origins,
     output_file,
-    reads_one_sample,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def robustness(
 
     with naming(requirements, work):
         values = work(formulae_of(requirements))
-    back = [r.place for r in requirements if reads_one_sample(r.formula)]
+    back = [r.place for r in requirements if r.formula.only_looks_back]
     if back and not every_step:
         note(
             f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "

@@ -73,6 +73,9 @@ def tree_tokens(
     programs: Programs, rows: int | None = None, width: int | None = None
 ) -> TreeTokens:
     """Tokens of a batch of formulae over x_0, x_1, ...; rows and width fix R and W."""
+    largest = int(programs.code[:, 0].max())
+    if largest >= CLS:
+        ops.refuse(largest, "the tree tokens")
     sizes = np.diff(programs.offsets) + 1
     if width is None:
         width = max(WIDTH, -(-int(sizes.max()) // 8) * 8)
