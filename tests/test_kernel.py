@@ -251,6 +251,12 @@ class TestStlKernel(SampledContract):
         with pytest.raises(FormulaError, match=r"robustness of 'x_0 > 1e\+200' is too large"):
             kernel.gram(["x_1 > 0", "x_0 > 1e200"])
 
+    def test_past_formulae_at_time_zero(self) -> None:
+        kernel = self.kernel(n_traces=50)
+        pairs = {"once[0,3] x_0 > 0": "x_0 > 0", "F[2,2] once[0,2] x_1 > 0": "F[0,2] x_1 > 0"}
+        for past, future in pairs.items():
+            assert kernel.similarity(past, future) == pytest.approx(1)
+
     def test_a_hundred_thousand_levels(self) -> None:
         deep = rv.parse("not " * 100_000 + "x_0 > 0")
         assert self.kernel(n_traces=5).similarity(deep, "x_0 > 0") == pytest.approx(1)
