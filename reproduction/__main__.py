@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .measure import Report
 
 QUICK = records.FOLDER.with_name("quick")  # records of --quick
-WORK = records.FOLDER.with_name("work")  # trainings in progress
+IN_PROGRESS = records.FOLDER.with_name("runs")  # trainings
 
 MoreFiles = Annotated[
     list[Path] | None,
@@ -181,7 +181,7 @@ def ablations(
     judge = Judge(sets, [path.name for path in files or ()], 512 if tiny else TRACES, tiny)
     folder = out or records.FOLDER
     ablate(
-        folder / "ablations", WORK / "ablations" if out is None else out / "work", chosen, device,
+        folder / "ablations", IN_PROGRESS / "ablations" if out is None else out / "runs", chosen, device,
         judge, steps, seconds,
     )  # fmt: skip
     write(folder, records.read_rows(folder / records.ROWS))
@@ -209,8 +209,8 @@ def decoders(
 
     given = Options(device, steps, text_steps, model, tuple(files or ()), n, traces, seed, tiny)
     folder = out or records.FOLDER
-    work = WORK / "decoders" if out is None else out / "work"
-    train_decoders(folder / "decoders", work, picked(only, RUNS), given)
+    runs = IN_PROGRESS / "decoders" if out is None else out / "runs"
+    train_decoders(folder / "decoders", runs, picked(only, RUNS), given)
     write(folder, records.read_rows(folder / records.ROWS))
 
 

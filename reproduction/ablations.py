@@ -190,15 +190,15 @@ class Judge(NamedTuple):
     quick: bool = False
 
 
-def record(work: Path, name: str, words: str, preset: str, config: Config, judge: Judge) -> Run:
-    """Train a run, or go on with it, in the folder `work`, and measure it."""
-    encoder = train(config, work)
+def record(folder: Path, name: str, words: str, preset: str, config: Config, judge: Judge) -> Run:
+    """Train a run, or go on with it, in its folder, and measure it."""
+    encoder = train(config, folder)
     claims = CLAIMS + ("probing",) * (name in SHOWN)
     rows = measured(config, encoder, judge, claims)
     if preset == "paper" and config.steps < PRESETS[preset].steps:
         words += ", cut short"
     text = command(preset, config, claims)
-    log = read_log(work)
+    log = read_log(folder)
     facts = {
         "ablation": name, "shown": name in SHOWN, "recorded": True,
         "machine": machine.describe(config.device), "seconds": log[-1]["seconds"],
@@ -214,14 +214,14 @@ def record(work: Path, name: str, words: str, preset: str, config: Config, judge
 
 def ablate(
     folder: Path,
-    work: Path,
+    runs: Path,
     chosen: Runs,
     device: str,
     judge: Judge,
     steps: int | None,
     seconds: float,
 ) -> None:
-    """Train each run that has no record yet in `folder`; `work` holds the one that is in progress."""
+    """Train each run that has no record yet in `folder`; `runs` holds the one that is in progress."""
     for i, (name, (words, preset, changes)) in enumerate(chosen.items(), 1):
         if (folder / f"{name}.json").exists():
             continue
@@ -234,11 +234,11 @@ def ablate(
                 "bank": min(config.bank, BANK),
             }
             config = replace(config, **limits, family_weight=FAMILY_WEIGHT)
-        config = planned(work / name, replace(config, **changes), steps, seconds)
+        config = planned(runs / name, replace(config, **changes), steps, seconds)
         print(f"{i}/{len(chosen)} {name}: {config.steps} steps", flush=True)
-        found = record(work / name, name, words, preset, config, judge)
+        found = record(runs / name, name, words, preset, config, judge)
         write_run(folder / f"{name}.json", found)
-        shutil.rmtree(work / name)
+        shutil.rmtree(runs / name)
         print(f"  {time.perf_counter() - began:.0f} s in all", flush=True)
 
 

@@ -116,14 +116,16 @@ def command(name: str, config: Config, given: Options) -> str:
     return shlex.join([*words, *["--tiny"] * given.tiny])
 
 
-def record(work: Path, name: str, config: Config, sets: Sequence[Requests], given: Options) -> Run:
-    """Train a run, or go on with it, in the folder `work`, and measure it."""
+def record(
+    folder: Path, name: str, config: Config, sets: Sequence[Requests], given: Options
+) -> Run:
+    """Train a run, or go on with it, in its folder, and measure it."""
     source = vector_source(config)
     # Before the training, so that a request without a vector is reported now.
     vectors = [source.embed(Programs.pack(one.formulae)) for one in sets]
     del source
-    decoder = train(config, work)
-    text, log = command(name, config, given), read_log(work)
+    decoder = train(config, folder)
+    text, log = command(name, config, given), read_log(folder)
     facts = {
         "run": name, "words": RUNS[name][0], "vectors": config.vectors, "tokens": config.tokens,
         "steps": config.steps, "batch": config.batch, "seconds": log[-1]["seconds"],
@@ -145,8 +147,8 @@ def record(work: Path, name: str, config: Config, sets: Sequence[Requests], give
     return Run(asdict(config), environment(config.device) | {"command": text}, log, rows)
 
 
-def train_decoders(folder: Path, work: Path, chosen: Sequence[str], given: Options) -> None:
-    """Train each run that has no record yet in `folder`; `work` holds the one that is in progress."""
+def train_decoders(folder: Path, runs: Path, chosen: Sequence[str], given: Options) -> None:
+    """Train each run that has no record yet in `folder`; `runs` holds the one that is in progress."""
     sets = [requests(path, given.n) for path in (None, *given.files)]
     encoder = store.read(given.model or DEFAULT)[0]["encoder"]
     common = {"device": given.device, "dimension": encoder["dimension"]}
@@ -159,8 +161,8 @@ def train_decoders(folder: Path, work: Path, chosen: Sequence[str], given: Optio
         _, preset, changes = RUNS[name]
         config = replace(PRESETS[preset], **changes | common)
         steps = given.text_steps if config.tokens == "text" else given.steps
-        config = planned(work / name, config, steps)
+        config = planned(runs / name, config, steps)
         print(f"{i}/{len(chosen)} {name}: {config.steps} steps", flush=True)
-        write_run(folder / f"{name}.json", record(work / name, name, config, sets, given))
-        shutil.rmtree(work / name)
+        write_run(folder / f"{name}.json", record(runs / name, name, config, sets, given))
+        shutil.rmtree(runs / name)
         print(f"  {time.perf_counter() - began:.0f} s in all", flush=True)

@@ -430,3 +430,26 @@ def test_devices_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match="needs torch"):
         StlKernel(device="cuda")
+
+
+@pytest.mark.parametrize("wrong", ["0.2", None, [0.2], np.inf, np.nan, 1e-320, -1, 0])
+def test_sigma2_is_a_positive_number(wrong: Any) -> None:
+    """1 / 1e-320 is infinite: the kernel of a formula and itself was NaN."""
+    with pytest.raises(RhovecError, match="sigma2 must be positive and finite, not"):
+        rv.StlKernel(sigma2=wrong)
+
+
+@pytest.mark.parametrize("name", ["measure", "device"])
+def test_arguments_of_the_wrong_type_are_named(name: str) -> None:
+    for wrong in (3, None):
+        with pytest.raises(RhovecError, match=f"{name} must be"):
+            rv.StlKernel(**{name: wrong})
+
+
+def test_what_no_memory_can_hold_is_refused_before_it_is_drawn() -> None:
+    measure = rv.BaseMeasure(1, 10)
+    kernel = rv.StlKernel(measure, 10**14)
+    for call in (lambda: kernel.signatures("x_0 > 0"), lambda: measure.sample(10**14)):
+        with pytest.raises(RhovecError, match=r"GiB of memory; ask for fewer traces"):
+            call()
+    assert len(next(measure.blocks(10**14))) == 1024  # streams know no such limit

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,6 +210,20 @@ def test_ids_and_other_numbers_are_whole(small: Index) -> None:
     assert len(small) == len(FORMULAE) - 5
 
 
+@pytest.mark.parametrize("wrong", [3, b"name", "", "a\0b", ["name"]])
+def test_a_path_is_the_name_of_a_file(wrong: Any, small: Index, tmp_path: Path) -> None:
+    def fails(call: Callable[[], object]) -> None:
+        with pytest.raises(RhovecError, match="path must be the name of a file, not"):
+            call()
+
+    fails(lambda: Index.build(["x_0 > 1"], wrong))
+    fails(lambda: Index.upgrade(wrong, tmp_path / "new"))
+    fails(lambda: Index.upgrade(tmp_path / "old", wrong))
+    for value in (wrong, None):
+        fails(lambda value=value: Index.open(value))  # type: ignore[misc]
+        fails(lambda value=value: small.save(value))  # type: ignore[misc]
+
+
 def test_requirements_have_identifiers(tmp_path: Path) -> None:
     path = tmp_path / "library"
     names = [f"REQ-{i}" if i % 2 else None for i in range(9)]
@@ -237,6 +252,27 @@ def test_add_is_all_or_nothing(small: Index, monkeypatch: pytest.MonkeyPatch) ->
         small.add(FORMULAE[:7], tags=[["a"]] * 5)
     assert len(small) == len(FORMULAE) == len(small.search(QUERIES[0], 1000))
     assert small.add(FORMULAE[:7]) == list(range(401, 408))
+
+
+def test_found_entries_are_read_once_and_not_too_many_are_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_module, "MAX_ENTRIES", 25)
+    index = Index.build(FORMULAE[:60], vectors=KERNEL)
+    read: list[int] = []
+    entries = index._backend._rows.entries
+    monkeypatch.setattr(
+        index._backend._rows, "entries", lambda ids: read.extend(ids.tolist()) or entries(ids)
+    )
+    first = index.search(FORMULAE[0], k=20)
+    assert index.search(FORMULAE[0], k=20) == first and len(read) == 20
+    for phi in FORMULAE[:60]:
+        found = index.search(phi, k=20)
+        assert [hit.formula for hit in found] == [FORMULAE[hit.id - 1] for hit in found]
+        assert len(index._backend._entries) <= 25
+    index.delete(first[0].id)
+    assert index.search(FORMULAE[0], k=19) == first[1:]
+    assert len(index.search(FORMULAE[0], k=59)) == 59  # more than are held
 
 
 # -- approximate -----------------------------------------------------------------------------------
@@ -456,12 +492,37 @@ def test_other_vectors_are_refused(tmp_path: Path) -> None:
 # -- mistakes and strangers ------------------------------------------------------------------------
 
 
+def test_vectors_of_one_model_have_two_kinds(tmp_path: Path) -> None:
+    """Cosine and kernel vectors have the same fingerprint, but cannot be compared."""
+    model = rv.load()
+
+    class Cosine:
+        fingerprint, kind, kernel = model.fingerprint, "cosine", model.kernel
+
+        def embed(self, formulae: list[Formula]) -> np.ndarray:
+            return model.embed(formulae, kind="cosine", warn=False)
+
+    for vectors, other in ((Cosine(), model), (model, Cosine())):
+        path = tmp_path / type(vectors).__name__
+        Index.build(FORMULAE[:20], path, vectors=vectors).close()
+        with pytest.raises(RhovecError, match=r'holds vectors of kind "(kernel|cosine)", not "'):
+            Index.open(path, vectors=other)
+        with Index.open(path, vectors=vectors) as index:
+            assert index.search(FORMULAE[3], k=1)[0].id == 4
+    with Index.open(tmp_path / "Cosine") as index:  # the shipped model makes the other kind
+        with pytest.raises(RhovecError, match="open it with vectors="):
+            index.search(FORMULAE[3])
+        vector = model.embed(FORMULAE[3], kind="cosine", warn=False)
+        assert index.search(vector, k=1)[0].similarity == pytest.approx(1)
+
+
 def test_mistakes_are_named(small: Index, tmp_path: Path) -> None:
     for query, words in (
         (np.ones(3), r"64 numbers; the query has shape \(3,\)"),
         (np.ones((1, 2, 64)), "query has shape"),
         (np.zeros(64), "finite and not zero"),
         (np.full(64, np.nan), "finite and not zero"),
+        (np.ma.masked_array(np.ones(64), [True] * 64), "must hold numbers, not masked ones"),
         ([], "list is empty"),
         ([3], "not a formula"),
     ):
@@ -488,6 +549,7 @@ def test_mistakes_are_named(small: Index, tmp_path: Path) -> None:
     small.close()
     with pytest.raises(RhovecError, match="was closed"):
         small.search("x_0 > 0")
+    assert repr(small) == "Index(the library: closed)"
 
 
 def test_the_fingerprint_tells_signatures_apart() -> None:
@@ -529,3 +591,5 @@ def test_arguments_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
         index.duplicates("1")  # type: ignore[arg-type]
     with pytest.raises(rv.RhovecError, match='stored must be "float32" or "float16"'):
         rv.Index.build(["x_0 > 0"], stored="float64")  # type: ignore[arg-type]
+    with pytest.raises(rv.RhovecError, match="schema must be a Schema, not 3"):
+        rv.Index.build(["x_0 > 0"], schema=3)  # type: ignore[arg-type]

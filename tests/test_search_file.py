@@ -252,6 +252,16 @@ def test_a_library_of_version_1_is_upgraded(tmp_path: Path) -> None:
     change(old, ("DELETE FROM vectors WHERE id = 1", ()))
     with pytest.raises(RhovecError, match="entries are missing"):
         Index.upgrade(old, tmp_path / "newer")
+    size = "(SELECT seq FROM sqlite_sequence)"
+    change(
+        old,
+        ("DELETE FROM rows", ()),
+        (f"UPDATE facts SET value = {size} WHERE name = 'deleted'", ()),
+    )
+    with Index.upgrade(old, tmp_path / "empty") as index:
+        assert len(index) == 0 and index.search("x_0 > 0.1") == []
+        assert index.add("x_0 > 1") == 1
+    (tmp_path / "empty").unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "old"]
 
 
@@ -374,13 +384,15 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         ("UPDATE rows SET vector = (SELECT vector FROM rows WHERE id = 4) WHERE id = 3", "entry 3"),
         ("UPDATE rows SET formula = 'x_0 >= 0' WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET requirement = 'REQ-1' WHERE id = 3", "entry 3 is damaged"),
+        ("UPDATE rows SET title = 'Stop' WHERE id = 3", "entry 3 is damaged"),
+        ("UPDATE rows SET source = 'r.stl:3' WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET depth = depth + 1 WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET label = 99 WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET checksum = checksum + 1 WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET id = 10 WHERE id = 3", "missing or not its own"),
         ("DELETE FROM rows WHERE id = 9", "missing or not its own"),
-        ("INSERT INTO rows SELECT 9, formula, requirement, depth, label, checksum, vector FROM rows "
-         "WHERE true ON CONFLICT DO UPDATE SET formula = 'x_0 > 1'", "damaged"),
+        ("INSERT INTO rows SELECT 9, formula, requirement, title, source, depth, label, checksum, "
+         "vector FROM rows WHERE true ON CONFLICT DO UPDATE SET formula = 'x_0 > 1'", "damaged"),
         ("UPDATE labels SET tags = '[\"a\"]'", "tags are damaged"),
         ("DELETE FROM labels", "tags are damaged"),
     ],

@@ -24,11 +24,12 @@ from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
 from .formula.programs import Programs
-from .formula.reader import Formulae, as_formulae, as_programs
+from .formula.reader import Formulae, as_formulae, as_programs, is_single
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
 from .robustness.inputs import is_torch
 from .traces import BaseMeasure, Measure
+from .traces.measure import empty_floats
 
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -81,8 +82,11 @@ class SampledKernel(ABC):
     _held: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.sigma2 > 0:
-            raise RhovecError(f"sigma2 must be positive, not {self.sigma2}")
+        number = isinstance(self.sigma2, int | float | np.number)
+        if not number or not 0 < self.sigma2 < np.inf or 1 / float(self.sigma2) == np.inf:
+            raise RhovecError(f"sigma2 must be positive and finite, not {self.sigma2!r}")
+        if not all(hasattr(self.measure, n) for n in ("variables", "points", "count", "blocks")):
+            raise RhovecError(f"measure must be a measure over traces, not {self.measure!r:.80}")
         self.measure.count(self.n_traces)
         if self.device != "cpu":
             _require_cuda(self.device)
@@ -137,7 +141,7 @@ class SampledKernel(ABC):
         """
         checked = self.check(formulae)
         columns = self.measure.count(self.n_traces) * self.width()
-        out = np.empty((len(checked), columns), np.float32)
+        out = empty_floats((len(checked), columns))
         for start in range(0, len(checked), ROWS):
             place = out[start : start + ROWS]
             part = checked.part(start, start + len(place))
@@ -150,7 +154,7 @@ class SampledKernel(ABC):
                 done += flat.shape[1]
             norms = np.sqrt(_require_direction(part, _numpy(squares)))
             np.divide(place, norms[:, None], out=place, casting="same_kind")  # in float64
-        return out[0] if isinstance(formulae, Formula | str) else out
+        return out[0] if is_single(formulae) else out
 
     def traces(self) -> Iterator[Any]:
         """The kernel's traces on its device, in blocks (n, V, P); a single block if held."""
@@ -175,7 +179,8 @@ class SampledKernel(ABC):
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
-            unknown = [name for name in (ops.name_of(v) for v, _ in channel) if name not in known]
+            names = dict.fromkeys(ops.name_of(variable) for variable, _ in channel)
+            unknown = [name for name in names if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
@@ -371,7 +376,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
 
 
 def _require_cuda(device: str) -> None:
-    if device.partition(":")[0] != "cuda":
+    if not isinstance(device, str) or device.partition(":")[0] != "cuda":
         raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}')
     try:
         import torch
@@ -384,9 +389,9 @@ def _require_cuda(device: str) -> None:
 
 
 def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
-    if isinstance(second, Formula | str):
+    if is_single(second):
         values = values[:, 0]
-    if isinstance(first, Formula | str):
+    if is_single(first):
         values = values[0]
     return values if values.ndim else float(values)
 
@@ -509,7 +514,7 @@ class AnchorEmbedding:
         if not self.anchors:
             raise RhovecError("there are no anchors yet: call fit first")
         out = self.kernel.gram(formulae, self.anchors)
-        return out[0] if isinstance(formulae, Formula | str) else out
+        return out[0] if is_single(formulae) else out
 
 
 class KernelPCA:

@@ -28,7 +28,7 @@ def chosen() -> Any:
 
 
 def test_records(chosen: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    folder, work = tmp_path / "ablations", tmp_path / "work"
+    folder, runs = tmp_path / "ablations", tmp_path / "runs"
     judge = ablations.Judge([held_out(3, pairs=6)], (), 32, quick=True)
 
     def dies(*_: object) -> None:
@@ -37,12 +37,12 @@ def test_records(chosen: Any, tmp_path: Path, monkeypatch: Any) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(ablations, "measured", dies)
         with pytest.raises(KeyboardInterrupt):
-            ablations.ablate(folder, work, chosen, "cpu", judge, 2, 0.0)
-    assert (work / "focal" / "checkpoint.json").exists()
+            ablations.ablate(folder, runs, chosen, "cpu", judge, 2, 0.0)
+    assert (runs / "focal" / "checkpoint.json").exists()
     assert not folder.exists()
     # A run that has begun keeps its steps, whatever is asked for.
-    ablations.ablate(folder, work, chosen, "cpu", judge, 3, 0.0)
-    assert [*work.iterdir()] == []
+    ablations.ablate(folder, runs, chosen, "cpu", judge, 3, 0.0)
+    assert [*runs.iterdir()] == []
     found = read_runs(folder)
     steps = {name: run.config["steps"] for name, run in found.items()}
     assert steps == {"focal": 2, "shipped-mean": 3}
@@ -55,7 +55,7 @@ def test_records(chosen: Any, tmp_path: Path, monkeypatch: Any) -> None:
             assert row["steps"] == steps[name] and f"--set steps={steps[name]}" in row["command"]
 
     before = (folder / "focal.json").stat().st_mtime_ns
-    ablations.ablate(folder, work, chosen, "cpu", judge, 3, 0.0)  # nothing is left to do
+    ablations.ablate(folder, runs, chosen, "cpu", judge, 3, 0.0)  # nothing is left to do
     assert (folder / "focal.json").stat().st_mtime_ns == before
 
     rows = ablation_rows(found.values())

@@ -43,7 +43,7 @@ def test_records(tmp_path: Path, monkeypatch: Any) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(decoders, "answers", dies)
         assert CliRunner().invoke(app, command).exit_code
-    assert (tmp_path / "out/work/text-anchors/checkpoint.json").exists()
+    assert (tmp_path / "out/runs/text-anchors/checkpoint.json").exists()
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     found = read_runs(folder)

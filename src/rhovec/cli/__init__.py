@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, TextIO, cast
 import typer
 from typer.core import TyperGroup
 
-from ..errors import RhovecError
+from ..errors import RequirementError, RhovecError
 from . import corpus, index, train
 from .bench import bench
 from .compare import compare
@@ -30,6 +30,7 @@ from .messages import in_options
 from .output import TerminalStream, note
 from .parse import parse
 from .robustness import robustness
+from .shared import grouped
 from .similarity import similarity
 
 HELP_OPTIONS = ["-h", "--help"]
@@ -44,9 +45,13 @@ class _Commands(TyperGroup):
             for option in command.get_params(context):
                 if getattr(option, "is_flag", False):
                     option.metavar = ""  # a flag takes no value, and the help need not say <bool>
+                elif option.param_type_name == "argument":  # nor <list[str]> beside FORMULA
+                    option.display_type_rich = lambda ctx: None
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
-            print(end="", flush=True)
+            sys.stdout.flush()
+        except RequirementError as error:
+            fail(*map(in_options, error.lines()))
         except RhovecError as error:
             fail(in_options(str(error)))
         except typer.TyperException as error:
@@ -62,7 +67,7 @@ class _Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if isinstance(error, BrokenPipeError):
                 sys.exit(1)
-            fail(f"cannot write: {error.strerror}")
+            fail(f"cannot write: {error.strerror or 'stdout is closed'}")
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -83,6 +88,8 @@ app = typer.Typer(
 
 def main() -> None:
     """The `rhovec` command."""
+    if sys.stdout is None:  # closed by the caller: whatever is written to it is an error
+        sys.stdout = open(os.devnull)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that lacks a character gets its escape instead of a traceback.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -92,8 +99,8 @@ def main() -> None:
     app(prog_name="rhovec")
 
 
-def fail(message: str) -> NoReturn:
-    note(message)
+def fail(*lines: str) -> NoReturn:
+    note(*lines)
     sys.exit(2)
 
 
@@ -111,15 +118,15 @@ def start(
         print(context.get_help(), end="")
 
 
-app.command()(parse)
-app.command()(robustness)
-app.command()(compare)
-app.command()(embed)
-app.command()(similarity)
-app.command()(decode)
-app.add_typer(index.app, name="index")
-app.add_typer(train.app, name="train")
-app.add_typer(corpus.app, name="corpus")
+app.command()(grouped(parse))
+app.command()(grouped(robustness))
+app.command()(grouped(compare))
+app.command()(grouped(embed))
+app.command()(grouped(similarity))
+app.command()(grouped(decode))
+app.add_typer(index.app)
+app.add_typer(train.app)
+app.add_typer(corpus.app)
 app.command()(evaluate)
 app.command()(bench)
 app.command()(demo)

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from .output import replacing, require_output
-from .shared import JsonObject, progress_bar
+from .shared import JsonObject, picture, progress_bar
 
 app = typer.Typer(
     name="corpus",
@@ -61,12 +61,7 @@ def build(
 @app.command()
 def stats(
     folder: Folder,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the distributions as a .png file.", show_default=False
-        ),
-    ] = None,
+    plot: Annotated[Path | None, picture("Draw the distributions as a .png file.")] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Print the statistics of a corpus: kinds, sizes, operators, rewrites.

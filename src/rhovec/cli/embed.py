@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
@@ -13,17 +14,14 @@ import typer
 from .output import note, replacing_text, require_output, save_array
 from .shared import (
     Device,
-    Discrete,
-    Formulae,
-    FormulaFiles,
     ModelPath,
-    Rounding,
+    Reading,
     SchemaFile,
-    Step,
-    Tolerance,
-    parse_formulae,
+    formulae_of,
+    naming,
+    origins,
+    output_file,
     progress_bar,
-    read_formulae,
     read_schema,
     standardised,
 )
@@ -31,13 +29,12 @@ from .shared import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..formula import Formula
+    from ..formula import Requirement
     from ..models.model import Model
 
 
 def embed(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     model: ModelPath = None,
     device: Device = None,
     kind: Annotated[
@@ -48,19 +45,9 @@ def embed(
         ),
     ] = "kernel",
     schema: SchemaFile = None,
-    dt: Step = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write to a .jsonl file, or to an .npy file, which holds only the matrix.",
-            show_default=False,
-        ),
+        output_file("Write to a .jsonl file, or to an .npy file, which holds only the matrix."),
     ] = None,
 ) -> None:
     """Formulae as unit vectors: one JSON object {formula, vector} per line.
@@ -73,41 +60,41 @@ def embed(
 
     suffix = require_output(output, (".jsonl", ".npy"))
     known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=dt, rounding=rounding, tolerance=tolerance
-    )
-    vectors = embedded(load(model, device), standardised(parsed, known), kind)
-    labels = [line.label for line in lines]
+    requirements = standardised(reading.requirements(known), known)
+    vectors = embedded(load(model, device), requirements, kind)
     if output is None:
-        _write_vectors(labels, vectors, sys.stdout)
+        _write_vectors(requirements, vectors, sys.stdout)
     elif suffix == ".npy":
         save_array(output, vectors)
     else:
         with replacing_text(output) as text:
-            _write_vectors(labels, vectors, text)
+            _write_vectors(requirements, vectors, text)
 
 
 def embedded(
-    model: Model, formulae: Sequence[Formula], kind: Literal["kernel", "cosine"] = "kernel"
+    model: Model,
+    requirements: Sequence[Requirement],
+    kind: Literal["kernel", "cosine"] = "kernel",
 ) -> np.ndarray:
     """(B, D): the formulae's vectors; a warning on stderr if the model was not trained for them."""
-    with progress_bar("embedding") as progress:
-        vectors = model.embed(list(formulae), kind=kind, warn=False, progress=progress)
-    _warn(model, formulae)
-    return vectors
-
-
-def _write_vectors(labels: Sequence[str], vectors: np.ndarray, stream: IO[str]) -> None:
-    for label, vector in zip(labels, vectors, strict=True):
-        numbers = ", ".join([f"{x:.9g}" for x in vector.tolist()])  # enough for every float32
-        text = json.dumps(label, ensure_ascii=False)
-        stream.write(f'{{"formula": {text}, "vector": [{numbers}]}}\n')
-
-
-def _warn(model: Model, formulae: Sequence[Formula]) -> None:
     from ..models.model import describe
 
+    formulae = formulae_of(requirements)
+    with (
+        naming(requirements, partial(model.embed, warn=False)),
+        progress_bar("embedding") as progress,
+    ):
+        vectors = model.embed(formulae, kind=kind, warn=False, progress=progress)
     message = describe(model.outside(formulae), len(formulae))
     if message:
         note(f"warning: {message}")
+    return vectors
+
+
+def _write_vectors(
+    requirements: Sequence[Requirement], vectors: np.ndarray, stream: IO[str]
+) -> None:
+    for one, origin, vector in zip(requirements, origins(requirements), vectors, strict=True):
+        numbers = ", ".join([f"{x:.9g}" for x in vector.tolist()])  # enough for every float32
+        facts = json.dumps({**origin, "formula": one.text}, ensure_ascii=False)
+        stream.write(f'{facts[:-1]}, "vector": [{numbers}]}}\n')

@@ -17,7 +17,7 @@ import typer
 
 from ..errors import RhovecError
 from .output import cell, console
-from .shared import Device, JsonLines, ModelPath, progress_bar, read_vectors
+from .shared import Device, JsonLines, ModelPath, formula_files, option, progress_bar, read_vectors
 
 if TYPE_CHECKING:
     from ..evaluation.sets import FormulaSet
@@ -26,21 +26,14 @@ if TYPE_CHECKING:
 
 Files = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--formulae",
-        "-F",
-        metavar="FILE",
-        help="Measure on these formulae instead of the built-in sets: one per line, or the column "
-        "`formula` of a .csv. May be repeated.",
-        show_default=False,
+    formula_files(
+        "Measure on these formulae instead of the built-in sets: one per line, or the column "
+        "`formula` of a .csv. May be repeated."
     ),
 ]
 KernelPoints = Annotated[
     int | None,
-    typer.Option(
-        help="Points of the kernel's traces (default: as the model was trained for).",
-        show_default=False,
-    ),
+    option(help="Points of the kernel's traces (default: as the model was trained for)."),
 ]
 DrawSeed = Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")]
 
@@ -63,10 +56,9 @@ def evaluate(
     model: ModelPath = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(
+        option(
             help="Measure the fidelity of these vectors instead of a model's: an .npy file of unit "
-            "rows, one per formula of the -F file.",
-            show_default=False,
+            "rows, one per formula of the -F file."
         ),
     ] = None,
     files: Files = None,

@@ -7,45 +7,40 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..errors import RhovecError
+from ..formula.requirements import name_of
 from .output import cell, console, write_csv, write_jsonl
 from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
     JsonLines,
     JsonObject,
-    Layout,
-    Line,
-    Rounding,
+    Reading,
     SchemaFile,
     Seed,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
-    parse_formulae,
+    TraceReading,
+    formulae_of,
+    grouped,
+    naming,
+    option,
+    origins,
     progress_bar,
-    read_formulae,
     read_schema,
-    read_traces,
     read_vectors,
-    sampling_step,
     split_names,
+    standardised,
 )
 
 if TYPE_CHECKING:
-    from ..formula import Formula, Schema
-    from ..kernel import StlKernel
+    from ..formula import Formula, Requirement, Schema
+    from ..kernel import Progress, StlKernel
     from ..search import Hit, Index, Vectors
     from ..traces import Traces
 
@@ -57,41 +52,35 @@ Library = Annotated[
 ]
 LibraryModel = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--model",
         metavar="PATH",
         help="The model whose vectors the library holds: its folder, or default for the shipped one, "
         "which need not be given for an existing library.",
-        show_default=False,
     ),
 ]
 NewTags = Annotated[
     str,
-    typer.Option(
-        "--tags",
-        metavar="TAGS",
-        help="Tags for the formulae, separated by commas.",
-        show_default=False,
-    ),
+    option("--tags", metavar="TAGS", help="Tags for the formulae, separated by commas."),
 ]
 COLUMNS = (
-    "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement",
+    "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement", "title",
+    "source",
 )  # fmt: skip
 
 
 @app.command()
+@grouped
 def build(
     library: Library,
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: TraceReading,
     tags: NewTags = "",
     model: Annotated[
         str | None,
-        typer.Option(
+        option(
             metavar="PATH",
             help="Take the vectors of a model instead of signatures: its folder, or default for the "
             "shipped one.",
-            show_default=False,
         ),
     ] = None,
     stored: Annotated[
@@ -101,23 +90,12 @@ def build(
     schema: SchemaFile = None,
     n_traces: Annotated[
         int | None,
-        typer.Option(
-            help="Traces per signature (default: 1000, or all of --traces).", show_default=False
-        ),
+        option(help="Traces per signature (default: 1000, or all of --traces)."),
     ] = None,
     seed: Seed = 0,
     sigma2: Annotated[
         float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are similar.")
     ] = 0.2,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonObject = False,
 ) -> None:
     """Make a new library.
@@ -126,34 +104,27 @@ def build(
     """
     from ..search import Index
 
-    if traces and model:
+    if reading.traces and model:
         raise RhovecError("--traces go with signatures, not with --model")
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
-        tolerance=tolerance,
-    )  # fmt: skip
-    vectors = _load_model(model) or _kernel_for(parsed, read, known, n_traces, sigma2, seed)
-    with progress_bar("vectors") as progress, Index.build(
-        parsed, library, vectors=vectors, schema=known, requirements=_identifiers(lines),
+    traces, known = reading.read_traces(), read_schema(schema)
+    requirements = reading.requirements(known, traces)
+    vectors = _load_model(model) or _kernel_for(
+        standardised(requirements, known), traces, n_traces, sigma2, seed
+    )
+    with _vectors(requirements, vectors, known) as progress, Index.build(
+        _with_places(requirements), library, vectors=vectors, schema=known,
         tags=split_names(tags), stored=stored, progress=progress,
     ) as index:  # fmt: skip
         _tell({"library": str(library), "formulae": len(index)}, as_json)
 
 
 @app.command()
+@grouped
 def add(
     library: Library,
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     tags: NewTags = "",
     model: LibraryModel = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonObject = False,
 ) -> None:
     """Add formulae to a library.
@@ -161,19 +132,14 @@ def add(
     rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
     """
     with _opened(library, model, formulae=True) as index:
-        lines = read_formulae(formulae, files)
-        parsed = parse_formulae(
-            lines, discrete, schema=index.schema, dt=sampling_step(dt, None), rounding=rounding,
-            tolerance=tolerance,
-        )  # fmt: skip
-        with progress_bar("vectors") as progress:
-            ids = index.add(
-                parsed, requirements=_identifiers(lines), tags=split_names(tags), progress=progress
-            )
+        requirements = reading.requirements(index.schema)
+        with _vectors(requirements, index.vectors, index.schema) as progress:
+            ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
         _tell({"added": ids, "formulae": len(index)}, as_json)
 
 
 @app.command()
+@grouped
 def delete(
     library: Library,
     ids: Annotated[
@@ -194,37 +160,30 @@ def delete(
 
 
 @app.command()
+@grouped
 def search(
     library: Library,
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: Reading,
     k: Annotated[int, typer.Option("-k", min=1, help="Hits per formula.")] = 10,
     vectors: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Search for the rows of an .npy file instead of formulae.",
-            show_default=False,
-        ),
+        option(metavar="FILE", help="Search for the rows of an .npy file instead of formulae."),
     ] = None,
     uses: Annotated[
         str,
-        typer.Option(
+        option(
             metavar="NAMES",
             help="Only formulae that use all of these variables, separated by commas.",
-            show_default=False,
         ),
     ] = "",
     max_depth: Annotated[
         int | None,
-        typer.Option(min=0, help="Only formulae nested no deeper.", show_default=False),
+        option(min=0, help="Only formulae nested no deeper."),
     ] = None,
     tags: Annotated[
         str,
-        typer.Option(
-            metavar="TAGS",
-            help="Only formulae that have all of these tags, separated by commas.",
-            show_default=False,
+        option(
+            metavar="TAGS", help="Only formulae that have all of these tags, separated by commas."
         ),
     ] = "",
     rerank: Annotated[
@@ -232,40 +191,38 @@ def search(
         typer.Option("--rerank", help="Order hits by the exact kernel, with its standard error."),
     ] = False,
     model: LibraryModel = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     as_json: JsonLines = False,
 ) -> None:
     """Find the formulae of a library that are most similar in meaning.
 
     rhovec index search lib.rhovec "always (x_0 > 1)" -k 5
     """
-    if vectors and (formulae or files):
+    if vectors and (reading.formulae or reading.files):
         raise RhovecError("--vectors takes the place of formulae; leave one of them out")
     if vectors and rerank:
         raise RhovecError("--rerank compares with a formula; --vectors have none")
     with _opened(library, model, formulae=not vectors) as index:
-        queries: Any
-        if vectors:
-            queries = read_vectors(vectors)
-            labels = [f"row {i}" for i in range(len(queries))]
-        else:
-            lines = read_formulae(formulae, files)
-            queries = parse_formulae(
-                lines, discrete, schema=index.schema, dt=sampling_step(dt, None), rounding=rounding,
-                tolerance=tolerance,
-            )  # fmt: skip
-            labels = [line.label for line in lines]
-        found = index.search(
-            queries, k, variables=split_names(uses), max_depth=max_depth, tags=split_names(tags),
-            rerank=rerank,
+        choice = partial(
+            index.search, k=k, variables=split_names(uses), max_depth=max_depth,
+            tags=split_names(tags), rerank=rerank,
         )  # fmt: skip
-        _write("query", labels, found, as_json)
+        if vectors:
+            rows = read_vectors(vectors)
+            found, facts = choice(rows), [{"query": f"row {i}"} for i in range(len(rows))]
+        else:
+            requirements = reading.requirements(index.schema)
+            with _vectors(requirements, index.vectors, index.schema):
+                found = choice(requirements)
+            named = origins(requirements, "query_")
+            facts = [
+                {**origin, "query": one.text}
+                for one, origin in zip(requirements, named, strict=True)
+            ]
+        _write(facts, found, as_json)
 
 
 @app.command()
+@grouped
 def duplicates(
     library: Library,
     threshold: Annotated[
@@ -281,10 +238,11 @@ def duplicates(
     with _opened(library, model) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
-        _write("group", [str(i + 1) for i in range(len(groups))], groups, as_json)
+        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, as_json)
 
 
 @app.command()
+@grouped
 def verify(library: Library, as_json: JsonObject = False) -> None:
     """Read a whole library and compare everything with its checksums.
 
@@ -298,6 +256,7 @@ def verify(library: Library, as_json: JsonObject = False) -> None:
 
 
 @app.command()
+@grouped
 def upgrade(
     old: Annotated[
         Path,
@@ -321,8 +280,24 @@ def upgrade(
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _identifiers(lines: Sequence[Line]) -> list[str | None]:
-    return [line.id or None for line in lines]
+@contextmanager
+def _vectors(
+    requirements: Sequence[Requirement], vectors: Any, schema: Schema | None
+) -> Iterator[Progress]:
+    """A progress bar while vectors are made; an error that is due to a requirement names it."""
+    from ..search.vectors import as_vectors
+
+    def probe(formulae: list[Formula]) -> object:
+        lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
+        return as_vectors(vectors).embed(lowered)
+
+    with naming(requirements, probe), progress_bar("vectors") as progress:
+        yield progress
+
+
+def _with_places(requirements: Sequence[Requirement]) -> list[Requirement]:
+    """What is stored: "formula 1", as messages call an argument, is no place to look it up."""
+    return [r if ":" in r.source else replace(r, source="") for r in requirements]
 
 
 def _opened(library: Path, model: str | None = None, formulae: bool = False) -> Index:
@@ -345,9 +320,8 @@ def _load_model(name: str | None) -> Vectors | None:
 
 
 def _kernel_for(
-    formulae: list[Formula],
+    requirements: list[Requirement],
     traces: Traces | None,
-    schema: Schema | None,
     n_traces: int | None,
     sigma2: float,
     seed: int,
@@ -359,8 +333,8 @@ def _kernel_for(
 
     if traces is not None:
         return StlKernel(TraceMeasure(traces.values, traces.variables), n_traces, sigma2, seed)
-    lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
-    return replace(usual_kernel(lowered, n_traces), sigma2=sigma2, seed=seed)
+    kernel = usual_kernel(formulae_of(requirements), n_traces)
+    return replace(kernel, sigma2=sigma2, seed=seed)
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -381,14 +355,17 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
     print("; ".join(words))
 
 
-def _write(kind: str, labels: Sequence[str], found: Sequence[list[Hit]], as_json: bool) -> None:
-    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV."""
+def _write(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], as_json: bool) -> None:
+    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV.
+
+    facts: of each query or group; the last is what it is called if it has no name.
+    """
     if not as_json and sys.stdout.isatty():
-        show(kind, labels, found)
+        show(facts, found)
         return
     rows: list[dict[str, Any]] = [
-        {kind: label, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
-        for label, hits in zip(labels, found, strict=True)
+        {**own, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        for own, hits in zip(facts, found, strict=True)
         for rank, hit in enumerate(hits, 1)
     ]
     rows = [row | {"formula": str(row["formula"])} for row in rows]
@@ -396,22 +373,24 @@ def _write(kind: str, labels: Sequence[str], found: Sequence[list[Hit]], as_json
         write_jsonl(sys.stdout, rows)
         return
     cells = ([*row.values()] for row in (row | {"tags": " ".join(row["tags"])} for row in rows))
-    write_csv(sys.stdout, [kind, *COLUMNS], cells)
+    write_csv(sys.stdout, [*(facts[0] if facts else ["group"]), *COLUMNS], cells)
 
 
-def show(kind: str, labels: Sequence[str], found: Sequence[list[Hit]]) -> None:
+def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:
     """Print a table per query or group."""
     from rich.table import Table
 
-    for label, hits in zip(labels, found, strict=True):
+    for own, hits in zip(facts, found, strict=True):
         names = ("id", "requirement", "similarity", "kernel", "formula", "tags")
+        *_, (kind, text) = own.items()
+        label = name_of(own.get("query_id", ""), own.get("query_title", "")) or text
         table = Table(*names, title_justify="left", title=cell(f"{kind}: {label}"))
         for hit in hits:
             exact = "" if hit.kernel is None else f"{hit.kernel:.4f}"
             if hit.standard_error is not None:
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
-                str(hit.id), cell(hit.requirement or ""), f"{hit.similarity:.4f}", exact,
-                cell(str(hit.formula)), cell(", ".join(hit.tags)),
+                str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
+                f"{hit.similarity:.4f}", exact, cell(str(hit.formula)), cell(", ".join(hit.tags)),
             )  # fmt: skip
         console().print(table)

@@ -13,48 +13,27 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
+from ..formula.requirements import name_of
 from .output import cell, console, note, replacing_text, require_output, save_array, write_csv
 from .shared import (
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
     JsonLines,
-    Layout,
-    Rounding,
     SchemaFile,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
-    parse_formulae,
-    read_formulae,
-    read_schema,
-    read_traces,
-    require_variables,
-    sampling_step,
+    TraceReading,
+    formulae_of,
+    naming,
+    origins,
+    output_file,
 )
 
 if TYPE_CHECKING:
-    from ..formula.core import Formula
+    from ..formula import Formula
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".npy")
 
 
 def robustness(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
+    reading: TraceReading,
     schema: SchemaFile = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     end: Annotated[
         Literal["hold", "strict"],
         typer.Option(
@@ -70,13 +49,9 @@ def robustness(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x "
-            "traces (x steps).",
-            show_default=False,
+        output_file(
+            "Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x traces "
+            "(x steps)."
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -91,29 +66,27 @@ def robustness(
 
     from ..robustness import robustness as robustness_of
     from ..robustness import satisfaction as satisfaction_of
+    from ..traces.reading import listed
 
     suffix = require_output(output, SUFFIXES, as_json)
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    if read is None:
+    requirements, traces = reading.read(schema)
+    if traces is None:
         raise RhovecError("no traces given: name a file or a folder with --traces")
-    step = sampling_step(dt, read)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=step, rounding=rounding, tolerance=tolerance
-    )
-    require_variables(lines, parsed, read.variables)
-    past = [line for line, phi in zip(lines, parsed, strict=True) if reads_one_sample(phi)]
-    if past and not every_step and end == "hold":
-        more = f" and {len(past) - 1} more" if len(past) > 1 else ""
-        note(
-            f"{past[0].label}{more}: looks back from the first sample, so that sample alone counts; "
-            "use --trace for all steps, or write `always` in front"
-        )
     evaluate = satisfaction_of if satisfied else robustness_of
-    lengths = {x.shape[1] for x in read.values}
-    arrays = np.stack(read.values) if len(lengths) == 1 else read.values
-    values = evaluate(parsed, arrays, variables=read.variables, trace=every_step, end=end)
+    lengths = {x.shape[1] for x in traces.values}
+    arrays = np.stack(traces.values) if len(lengths) == 1 else traces.values
+
+    def work(formulae: list[Formula]) -> Any:
+        return evaluate(formulae, arrays, variables=traces.variables, trace=every_step, end=end)
+
+    with naming(requirements, work):
+        values = work(formulae_of(requirements))
+    back = [r.place for r in requirements if r.formula.only_looks_back]
+    if back and not every_step:
+        note(
+            f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "
+            "--trace gives its value at every step"
+        )
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
@@ -124,9 +97,9 @@ def robustness(
     kind = "satisfied" if satisfied else "robustness"
     by_trace = values if isinstance(values, list) else np.moveaxis(values, 1, 0)
     records: Iterable[Record] = (
-        {"formula": line.label, "trace": trace, kind: by_trace[n][b].tolist()}
-        for b, line in enumerate(lines)
-        for n, trace in enumerate(read.ids)
+        {**origin, "formula": one.text, "trace": trace, kind: by_trace[n][b].tolist()}
+        for b, (one, origin) in enumerate(zip(requirements, origins(requirements), strict=True))
+        for n, trace in enumerate(traces.ids)
     )
     if output is not None:
         with replacing_text(output) as text:
@@ -139,18 +112,11 @@ def robustness(
         as_csv(records, sys.stdout)
 
 
-def reads_one_sample(phi: Formula) -> bool:
-    """Whether the formula looks back and not ahead: at the first sample it sees nothing else."""
-    from ..formula import operators as ops
-
-    looks_ahead = bool((ops.IS_TIMED & ~ops.IS_PAST)[phi.code[:, 0]].any())
-    return bool(ops.IS_PAST[phi.code[:, 0]].any()) and not looks_ahead and phi.horizon == 0
-
-
 # -- records ---------------------------------------------------------------------------------------
 
 # One per formula and trace: {"formula": ..., "trace": ..., "robustness" or "satisfied": value}; the
-# value is a number or a bool, or with --trace a list of them, one per step.
+# value is a number or a bool, or with --trace a list of them, one per step. Before these stand id, title
+# and source if formulae have names.
 Record = dict[str, Any]
 
 
@@ -161,13 +127,14 @@ def as_csv(records: Iterable[Record], stream: IO[str]) -> None:
     steps = isinstance(list(first.values())[-1], list)
 
     def rows() -> Iterable[tuple[Any, ...]]:
-        for formula, trace, value in (r.values() for r in chain([first], records)):
+        for *facts, value in (r.values() for r in chain([first], records)):
             if steps:
-                yield from ((formula, trace, t, v) for t, v in enumerate(value))
+                yield from ((*facts, t, v) for t, v in enumerate(value))
             else:
-                yield formula, trace, value
+                yield *facts, value
 
-    write_csv(stream, ["formula", "trace", *["step"] * steps, list(first)[-1]], rows())
+    *names, kind = first
+    write_csv(stream, [*names, *["step"] * steps, kind], rows())
 
 
 def as_jsonl(records: Iterable[Record], stream: IO[str]) -> None:
@@ -199,7 +166,9 @@ def show_table(records: Iterable[Record]) -> None:
     table: Table | None = None
     last = None
     for record in records:
-        formula, trace, value = record.values()
+        *origin, formula, trace, value = record.values()
+        if origin and (name := name_of(*origin[:2])):
+            formula = f"{name}: {formula}"
         if table is None:
             table = Table("formula", "trace")
             if isinstance(value, list):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from itertools import chain, combinations
@@ -26,37 +27,27 @@ from .output import (
 )
 from .shared import (
     Device,
-    Discrete,
-    Formulae,
-    FormulaFiles,
-    IdColumn,
     JsonLines,
-    Layout,
     ModelPath,
     Points,
     RandomTraces,
-    Rounding,
     SchemaFile,
     Seed,
-    StepOrAuto,
-    TimeColumn,
-    Tolerance,
-    TracePaths,
-    Variables,
+    TraceReading,
     choose_measure,
-    parse_formulae,
+    formulae_of,
+    naming,
+    option,
+    origins,
+    output_file,
+    picture,
     progress_bar,
-    read_formulae,
-    read_schema,
-    read_traces,
-    require_variables,
-    sampling_step,
-    standardised,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..formula import Requirement
     from ..kernel import SampledKernel
 
 DEFAULT_TRACES = 10_000  # random traces
@@ -68,7 +59,7 @@ LABEL = 48  # characters of a formula in a picture
 class Result(NamedTuple):
     """What was computed about formulae: one or more matrices (n, n), and how."""
 
-    labels: list[str]
+    requirements: list[Requirement]
     values: dict[str, np.ndarray]  # some of model, kernel, standard_error, in this order
     facts: dict[str, Any]
 
@@ -77,9 +68,12 @@ class Result(NamedTuple):
         values = dict(self.values)
         if {"model", "kernel"} <= set(values):
             values["difference"] = values["model"] - values["kernel"]
-        for i, j in combinations(range(len(self.labels)), 2):
+        formulae, others = origins(self.requirements), origins(self.requirements, "other_")
+        for (i, one), (j, other) in combinations(enumerate(self.requirements), 2):
             numbers = {name: matrix[i, j].item() for name, matrix in values.items()}
-            yield {"formula": self.labels[i], "other": self.labels[j], **numbers}
+            yield {
+                **formulae[i], "formula": one.text, **others[j], "other": other.text, **numbers
+            }  # fmt: skip
 
     @property
     def title(self) -> str:
@@ -95,14 +89,12 @@ class Result(NamedTuple):
 
 
 def similarity(
-    formulae: Formulae = None,
-    files: FormulaFiles = None,
+    reading: TraceReading,
     by: Annotated[
         Literal["kernel", "model", "both"] | None,
-        typer.Option(
+        option(
             help="kernel: the exact kernel; model: a model's vectors; both: side by side "
-            "(default: both; with --traces or --boolean the kernel).",
-            show_default=False,
+            "(default: both; with --traces or --boolean the kernel)."
         ),
     ] = None,
     model: ModelPath = None,
@@ -112,10 +104,7 @@ def similarity(
     seed: Seed = 0,
     sigma2: Annotated[
         float | None,
-        typer.Option(
-            help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2).",
-            show_default=False,
-        ),
+        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
     ] = None,
     boolean: Annotated[
         bool, typer.Option("--boolean", help="Compare satisfaction instead of robustness.")
@@ -123,29 +112,16 @@ def similarity(
     errors: Annotated[
         bool, typer.Option(help="Add the Monte Carlo standard error of each kernel value.")
     ] = True,
-    traces: TracePaths = None,
-    layout: Layout = "auto",
-    id_column: IdColumn = None,
-    time_column: TimeColumn = None,
-    variables: Variables = "",
     schema: SchemaFile = None,
-    dt: StepOrAuto = None,
-    rounding: Rounding = None,
-    discrete: Discrete = "",
-    tolerance: Tolerance = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the matrix as a .png file.", show_default=False),
+        picture("Draw the matrix as a .png file."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Write to a .csv or .jsonl file, one row per pair; to a .json file, with the "
-            "matrices; or to an .npy file: the matrix, with --by both the model's and the kernel's.",
-            show_default=False,
+        output_file(
+            "Write to a .csv or .jsonl file, one row per pair; to a .json file, with the matrices; "
+            "or to an .npy file: the matrix, with --by both the model's and the kernel's."
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -160,27 +136,23 @@ def similarity(
     """
     suffix = require_output(output, (".csv", ".jsonl", ".json", ".npy"), as_json)
     require_output(plot, (".png",))
-    by = by or ("kernel" if traces or boolean else "both")
+    by = by or ("kernel" if reading.traces or boolean else "both")
     if by != "kernel":
-        given = {"--traces": traces, "--boolean": boolean, "--points": points, "--sigma2": sigma2}
+        given = {
+            "--traces": reading.traces,
+            "--boolean": boolean,
+            "--points": points,
+            "--sigma2": sigma2,
+        }
         wrong = [option for option, value in given.items() if value not in (None, False)]
         if wrong:
             raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
     elif model is not None:
         raise RhovecError("--model goes with --by model or both, without --traces and --boolean")
-    known = read_schema(schema)
-    lines = read_formulae(formulae, files)
-    if len(lines) < 2:
+    requirements, traces = reading.read(schema)
+    if len(requirements) < 2:
         raise RhovecError("similarity is between formulae: give two or more")
-    read = read_traces(traces, layout, variables, id_column, time_column)
-    parsed = parse_formulae(
-        lines, discrete, schema=known, dt=sampling_step(dt, read), rounding=rounding,
-        tolerance=tolerance,
-    )  # fmt: skip
-    if read is None:
-        parsed = standardised(parsed, known)
-    else:
-        require_variables(lines, parsed, read.variables)
+    formulae = formulae_of(requirements)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     kernel: SampledKernel | None = None
@@ -188,7 +160,7 @@ def similarity(
         from ..models.model import load
 
         loaded = load(model, device)
-        vectors = embedded(loaded, parsed)
+        vectors = embedded(loaded, requirements)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
         facts["model"] = loaded.fingerprint
         if by == "both":
@@ -196,17 +168,17 @@ def similarity(
     else:
         from ..kernel import BooleanKernel, StlKernel
 
-        count = DEFAULT_TRACES if n_traces is None and read is None else n_traces
+        count = DEFAULT_TRACES if n_traces is None and traces is None else n_traces
         kernel = (BooleanKernel if boolean else StlKernel)(
-            choose_measure(parsed, read, points), count, 0.2 if sigma2 is None else sigma2, seed,
+            choose_measure(formulae, traces, points), count, 0.2 if sigma2 is None else sigma2, seed,
             device="cpu" if device is None else device,
         )  # fmt: skip
     if kernel is not None:
-        with progress_bar("kernel") as progress:
-            values["kernel"] = kernel.gram(parsed, progress=progress)
+        with naming(requirements, kernel.gram), progress_bar("kernel") as progress:
+            values["kernel"] = kernel.gram(formulae, progress=progress)
         if errors and suffix != ".npy":
             with progress_bar("standard errors") as progress:
-                values["standard_error"] = kernel.gram_errors(parsed, progress=progress)
+                values["standard_error"] = kernel.gram_errors(formulae, progress=progress)
         facts |= {
             "kernel": "boolean" if boolean else "robustness",
             "traces": kernel.measure.count(kernel.n_traces),
@@ -214,7 +186,7 @@ def similarity(
             "seed": seed,
             "sigma2": kernel.sigma2,
         }
-    write(Result([line.label for line in lines], values, facts), output, plot, as_json)
+    write(Result(requirements, values, facts), output, plot, as_json)
 
 
 def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) -> None:
@@ -232,7 +204,7 @@ def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) 
             )
     elif as_json:
         as_jsonl(found, sys.stdout)
-    elif sys.stdout.isatty() and len(found.labels) * (len(found.labels) - 1) // 2 <= MAX_TABLE:
+    elif sys.stdout.isatty() and math.comb(len(found.requirements), 2) <= MAX_TABLE:
         show(found)
     else:
         as_csv(found, sys.stdout)
@@ -251,7 +223,13 @@ def as_jsonl(found: Result, stream: IO[str]) -> None:
 def as_object(found: Result, stream: IO[str]) -> None:
     """One JSON object with the whole matrices."""
     matrices = {name: matrix.tolist() for name, matrix in found.values.items()}
-    content = {"facts": found.facts, "formulae": found.labels, **matrices}
+    content: dict[str, Any] = {
+        "facts": found.facts,
+        "formulae": [one.text for one in found.requirements],
+    }
+    named = origins(found.requirements)
+    content |= {"requirements": named} if named[0] else {}
+    content |= matrices
     stream.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
@@ -265,21 +243,22 @@ def show(found: Result) -> None:
             table.add_column(name, justify="right", no_wrap=True)
     if {"model", "kernel"} <= set(found.values):
         table.add_column("difference", justify="right", no_wrap=True)
-    for row in found.rows():
+    pairs = combinations(found.requirements, 2)
+    for (one, other), row in zip(pairs, found.rows(), strict=True):
         cells = [f"{row['model']:.3f}"] if "model" in row else []
         if "kernel" in row:
             error = f" ± {row['standard_error']:.3f}" if "standard_error" in row else ""
             cells.append(f"{row['kernel']:.3f}{error}")
         if "difference" in row:
             cells.append(f"{row['difference']:+.3f}")
-        table.add_row(cell(row["formula"]), cell(row["other"]), *cells)
+        table.add_row(cell(one.label), cell(other.label), *cells)
     console().print(table)
 
 
 def draw(found: Result, path: Path) -> None:
     """A picture of the kernel's matrix, or else the model's; formulae are named if there is room."""
     name = "kernel" if "kernel" in found.values else "model"
-    n = len(found.labels)
+    n = len(found.requirements)
     named = n <= MAX_LABELS
     side = 2.5 + (0.3 * n if named else 8)
     figure = new_figure(side + (4 if named else 1), side)
@@ -287,7 +266,8 @@ def draw(found: Result, path: Path) -> None:
     matrix = found.values[name]
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
     if named:
-        short = [t if len(t) <= LABEL else t[: LABEL - 3] + "..." for t in found.labels]
+        labels = [one.label for one in found.requirements]
+        short = [t if len(t) <= LABEL else t[: LABEL - 3] + "..." for t in labels]
         axes.set_yticks(range(n), [f"{i + 1}  {t}" for i, t in enumerate(short)], fontsize=8)
         axes.set_xticks(range(n), [str(i + 1) for i in range(n)], fontsize=8)
     axes.set(xlabel="formula", ylabel="" if named else "formula")

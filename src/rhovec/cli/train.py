@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,63 +15,66 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MissingDependencyError, RhovecError
+from .shared import formula_files, grouped
 
-app = typer.Typer(help="Train models on the exact kernel.")
+app = typer.Typer(name="train", help="Train models on the exact kernel.")
 
-Out = Annotated[
-    Path,
-    typer.Option("--out", "-o", help="Folder of the run; an unfinished run in it is continued."),
-]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Change a field of the preset; --fields lists them. May be repeated.",
-    ),
-]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Evaluate = Annotated[
-    bool,
-    typer.Option(
-        "--evaluate",
-        metavar="",  # a flag has no value
-        help="Measure the result and write it as a model, to OUT/model.",
-        show_default=False,
-    ),
-]
-Fields = Annotated[
-    bool,
-    typer.Option(
-        "--fields",
-        metavar="",
-        help="List the fields with the preset's values, and exit.",
-        show_default=False,
-    ),
-]
+
+@dataclass(frozen=True)
+class Run:
+    """Options of every training."""
+
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="Folder of the run; an unfinished run in it is continued."
+        ),
+    ]
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change a field of the preset; --fields lists them. May be repeated.",
+        ),
+    ] = None
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu"
+    evaluate: Annotated[
+        bool,
+        typer.Option(
+            "--evaluate", help="Measure the result and write it as a model, to OUT/model."
+        ),
+    ] = False
+    listed: Annotated[
+        bool,
+        typer.Option("--fields", help="List the fields with the preset's values, and exit."),
+    ] = False
+
+    def configured(self, module: Any, preset: str) -> Any:
+        """The configuration that the options describe; None if it was only to be listed."""
+        from ..models.model import torch_device
+
+        torch_device(self.device)
+        changed = parsed(module.Config, self.changes or [])
+        config = training("loop").preset(module.PRESETS, preset, device=self.device, **changed)
+        if not self.listed:
+            return config
+        for name, text in helps(module.Config).items():
+            print(f"{name} = {getattr(config, name)}  # {text}")
+        return None
 
 
 def encoder(
-    out: Out,
+    run: Run,
     preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
-    set_: Changes = None,
-    device: Device = "cpu",
-    evaluate: Evaluate = False,
     formulae: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--formulae",
-            "-F",
-            metavar="FILE",
-            help="Evaluate also on these formulae: one per line, or a CSV. May be repeated.",
-            show_default=False,
-        ),
+        formula_files("Evaluate also on these formulae: one per line, or a CSV. May be repeated."),
     ] = None,
     n_traces: Annotated[
         int, typer.Option(min=1, help="Traces of the kernel to evaluate against.")
     ] = 16_384,
     families: Annotated[int, typer.Option(min=1, help="Held-out families to evaluate on.")] = 188,
-    fields: Fields = False,
 ) -> None:
     """Distil the exact kernel into an encoder.
 
@@ -84,15 +87,15 @@ def encoder(
     from ..evaluation.sets import read_formulae
 
     distill = training("distill")
-    config = configured(distill, preset, device, set_, fields)
+    config = run.configured(distill, preset)
     if config is None:
         return
     for path in formulae or ():
         read_formulae(path)  # so that a mistake in it is reported now, not after the training
-    result = distill.train(config, out, report(config.steps))
-    if evaluate:
+    result = distill.train(config, run.out, report(config.steps))
+    if run.evaluate:
         rows = training("publish").publish_encoder(
-            out, config, result, formulae or [], n_traces, families
+            run.out, config, result, formulae or [], n_traces, families
         )
         for row in rows:
             where = f" ({row['set']})" if "set" in row else ""
@@ -101,12 +104,8 @@ def encoder(
 
 
 def decoder(
-    out: Out,
+    run: Run,
     preset: Annotated[str, typer.Option(help="default, anchors, text or tiny.")] = "default",
-    set_: Changes = None,
-    device: Device = "cpu",
-    evaluate: Evaluate = False,
-    fields: Fields = False,
 ) -> None:
     """Train a decoder to write the formulae of an encoder's vectors.
 
@@ -116,17 +115,17 @@ def decoder(
     rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate.
     """
     invert = training("invert")
-    config = configured(invert, preset, device, set_, fields)
+    config = run.configured(invert, preset)
     if config is None:
         return
-    if evaluate and (config.vectors == "anchors" or config.tokens == "text"):
+    if run.evaluate and (config.vectors == "anchors" or config.tokens == "text"):
         raise RhovecError(
             "--evaluate writes a model, which reads an encoder's vectors and writes prefix tokens; "
             "anchors and text are measured by `python -m reproduction decoders`"
         )
-    result = invert.train(config, out, report(config.steps))
-    if evaluate:
-        for name, value in training("publish").publish_decoder(out, config, result).items():
+    result = invert.train(config, run.out, report(config.steps))
+    if run.evaluate:
+        for name, value in training("publish").publish_decoder(run.out, config, result).items():
             print(f"{name}: {value:.5f}")
 
 
@@ -138,22 +137,6 @@ def training(name: str) -> Any:
         if error.name != "torch":
             raise
         raise MissingDependencyError('training needs torch: pip install "rhovec[torch]"') from None
-
-
-def configured(
-    module: Any, preset: str, device: str, changes: list[str] | None, listed: bool
-) -> Any:
-    """The configuration that the options describe; None if it was only to be listed."""
-    from ..models.model import torch_device
-
-    torch_device(device)
-    changed = parsed(module.Config, changes or [])
-    config = training("loop").preset(module.PRESETS, preset, device=device, **changed)
-    if not listed:
-        return config
-    for name, text in helps(module.Config).items():
-        print(f"{name} = {getattr(config, name)}  # {text}")
-    return None
 
 
 def parsed(config: type, assignments: list[str]) -> dict[str, Any]:
@@ -201,8 +184,8 @@ def report(steps: int) -> Callable[[dict[str, Any]], None]:
     return show
 
 
-app.command()(encoder)
-app.command()(decoder)
+for command in (encoder, decoder):
+    app.command()(grouped(command))
 
 
 @app.callback()

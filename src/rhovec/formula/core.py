@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import FormulaError
 from . import operators as ops
+from .lexer import is_name
 from .operators import Channel, Row, Shifted, Variable
 from .shape import shape_of
 
@@ -133,6 +134,18 @@ class Formula:
         return max(0, -self.shape()[3])
 
     @property
+    def looks_back(self) -> bool:
+        """Whether its value depends on earlier samples."""
+        return self.history > 0 or bool(ops.IS_PAST[self.code[:, 0]].any())
+
+    @property
+    def only_looks_back(self) -> bool:
+        """Whether it looks back and never ahead, so that at time 0 it reads the first sample only."""
+        op, _, hi, _ = self.code.T
+        ahead = ops.IS_TIMED[op] & ~ops.IS_PAST[op] & (hi == ops.UNBOUNDED)
+        return self.looks_back and not self.horizon and not ahead.any()
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
         names = {ops.name_of(variable) for channel in self.channels for variable, _ in channel}
@@ -159,11 +172,14 @@ class Formula:
         text = self.to_text()
         return f"Formula({text if len(text) <= 200 else text[:197] + '...'!r})"
 
-    def to_text(self, dt: float | str | None = None) -> str:
-        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps."""
-        from .printer import to_text
+    def to_text(self, dt: float | str | None = None, dialect: str | None = None) -> str:
+        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps.
 
-        return to_text(self, dt)
+        dialect: "rtamt" or "breach": a text that means the same to that tool.
+        """
+        from . import dialects, printer
+
+        return printer.to_text(self, dt) if dialect is None else dialects.write(self, dialect, dt)
 
     # -- a value ---------------------------------------------------------------------------
 
@@ -286,8 +302,6 @@ def _is_number(value: object) -> bool:
 
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
-    from .parser import is_name
-
     for term in channel:
         if not isinstance(term, tuple) or not is_name(ops.name_of(term[0])):
             return False

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import RhovecError
-from .backend import Backend, Batch, Facts, Filter, Found, Progress
+from .backend import Backend, Batch, Entry, Facts, Filter, Found, Progress
 from .rows import REPAIR, Part, Rows, State, new_library, signed
 
 if TYPE_CHECKING:
     from .coarse import Coarse
 
 MAX_EXACT = 25_000_000  # numbers that are scanned exactly
+MAX_ENTRIES = 10_000  # entries that are held after they were found, about 20 MB
 COARSE_ERROR = 3e-4  # rounding error of inner products of coarse vectors
 
 _Chosen = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of depths and labels (n,): which rows
@@ -40,6 +41,7 @@ class FileBackend(Backend):
     def __init__(self, rows: Rows):
         self._rows = rows
         self.name, self.facts = rows.name, rows.facts
+        self._entries: dict[int, Entry] = {}  # by id; an entry never changes, and no id comes again
         self._forget()
 
     @classmethod
@@ -138,7 +140,18 @@ class FileBackend(Backend):
             ids = np.concatenate([ids, found])
             scores = np.concatenate([scores, self._rows.vectors(found) @ point])
         order = np.lexsort((ids, -scores))[:k]
-        return list(zip(self._rows.entries(ids[order]), scores[order].tolist(), strict=True))
+        return list(zip(self._read(ids[order]), scores[order].tolist(), strict=True))
+
+    def _read(self, ids: np.ndarray) -> list[Entry]:
+        """The entries with these ids; the popular ones are read, checked and parsed once."""
+        numbers = ids.tolist()
+        missing = [i for i in numbers if i not in self._entries]
+        if missing:
+            if len(self._entries) + len(missing) > MAX_ENTRIES:
+                self._entries, missing = {}, numbers
+            found = self._rows.entries(np.array(missing))
+            self._entries.update(zip(missing, found, strict=True))
+        return [self._entries[i] for i in numbers]
 
     def neighbours(
         self, lowest: float, done: Collection[int], progress: Progress | None = None

@@ -11,6 +11,7 @@ thread or process.
 from __future__ import annotations
 
 import operator
+import os
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,14 +23,15 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula, Schema
-from ..formula.reader import FormulaLike, as_formulae
+from ..formula.reader import FormulaLike, as_formulae, is_single
+from ..formula.requirements import Requirement
 from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
 from ..traces import BaseMeasure
 from . import version1
 from .backend import Backend, Batch, Filter, Found, Stored
 from .file import FileBackend
 from .rows import REPAIR, TYPES, unit_rows
-from .vectors import Kernel, Vectors, as_vectors, describe, usual_kernel, vectors_of
+from .vectors import Kernel, Vectors, as_vectors, describe, kind_of, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
 JUDGE_TRACES, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
@@ -55,6 +57,8 @@ class Hit:
     kernel: float | None = None  # exact similarity on the kernel's traces, if it was asked for
     standard_error: float | None = None  # of `kernel`
     requirement: str | None = None  # its identifier, e.g. "REQ-12"
+    title: str = ""
+    source: str = ""  # where it was written, e.g. "requirements.stl:3"
 
 
 class Index:
@@ -74,6 +78,11 @@ class Index:
                 f"{backend.name} holds vectors of {'signatures' if facts.recipe else 'a model'} "
                 f"{facts.fingerprint}, not of {made.fingerprint}; open it with those, or build "
                 "another library"
+            )
+        if made and kind_of(made) != facts.kind:
+            raise RhovecError(
+                f'{backend.name} holds vectors of kind "{facts.kind}", not "{kind_of(made)}"; open it '
+                "with those, or build another library"
             )
         self.schema = Schema.from_json(facts.schema) if facts.schema else None
         self.vectors = made  # None: unknown here, so that only vectors can be asked for
@@ -99,25 +108,30 @@ class Index:
         vectors: a model, or a kernel whose signatures are taken; by default those of an StlKernel
             with 1000 traces of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
-        requirements: an identifier for each formula, such as "REQ-12", or None for each without one.
+        requirements: an identifier for each formula, such as "REQ-12", or None for each without one;
+            those that `read_requirements` read have their own.
         tags: for all formulae; or, in a list, a list for each.
         stored: type of the stored numbers. "float16" halves the file and changes inner products by
             less than 0.001.
         progress: called with the share that is done, if the number of formulae is known.
         """
-        if isinstance(formulae, Formula | str):
-            formulae = [formulae]
+        place = None if path is None else _path(path)
+        if schema is not None and not isinstance(schema, Schema):
+            raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
+        items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
-            formulae = _parsed(formulae, schema)
-            vectors = usual_kernel(_lowered(formulae, schema))
+            items = list(items) if isinstance(items, Iterable) else items
+            parsed = _parsed(items, schema)
+            items = [
+                item if isinstance(item, Requirement) else phi
+                for item, phi in zip(items, parsed, strict=True)
+            ]
+            vectors = usual_kernel(_lowered(parsed, schema))
         chosen = as_vectors(vectors)
-        batches = _embedded(formulae, requirements, tags, chosen, schema, progress)
+        batches = _embedded(items, requirements, tags, chosen, schema, progress)
         first = next(batches)
         facts = describe(chosen, first.vectors.shape[1], schema, stored)
-        backend = FileBackend.create(
-            None if path is None else Path(path), facts, _chained(first, batches)
-        )
-        return cls(backend, chosen)
+        return cls(FileBackend.create(place, facts, _chained(first, batches)), chosen)
 
     @classmethod
     def open(cls, path: str | Path, *, vectors: Vectors | Kernel | None = None) -> Index:
@@ -127,7 +141,7 @@ class Index:
             its model, a library can only be asked with vectors.
         """
         chosen = None if vectors is None else as_vectors(vectors)
-        backend = FileBackend.open(Path(path))
+        backend = FileBackend.open(_path(path))
         try:
             return cls(backend, chosen)
         except RhovecError:
@@ -142,14 +156,15 @@ class Index:
     def upgrade(cls, old: str | Path, new: str | Path) -> Index:
         """Copy a library of version 1 to a new file of the current version, and open that.
 
-        Entries are numbered anew, without gaps. The old file is not changed.
+        Entries are numbered anew, without gaps. The old library stays as it is.
         """
-        with version1.reading(Path(old)) as (facts, batches):
-            return cls(FileBackend.create(Path(new), facts, batches))
+        place = _path(new)
+        with version1.reading(_path(old)) as (facts, batches):
+            return cls(FileBackend.create(place, facts, batches))
 
     def save(self, path: str | Path) -> None:
         """Copy the library, as it is now, to a new file."""
-        self._backend.copy(Path(path))
+        self._backend.copy(_path(path))
 
     def close(self) -> None:
         self._closing()
@@ -161,7 +176,8 @@ class Index:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Index({self._backend.name}: {len(self)} formulae)"
+        holds = f"{len(self)} formulae" if self._closing.alive else "closed"
+        return f"Index({self._backend.name}: {holds})"
 
     # -- changing --------------------------------------------------------------------------
 
@@ -177,7 +193,7 @@ class Index:
 
         Once this has returned, the entries are on disk. Other arguments are as in `build`.
         """
-        single = isinstance(formulae, Formula | str)
+        single = is_single(formulae)
         items: Any = [formulae] if single else formulae
         vectors = self._require_vectors()
         batches = _embedded(items, requirements, tags, vectors, self.schema, progress)
@@ -269,9 +285,10 @@ class Index:
         """(unit vectors (Q, D) float32 as rows would come back, formulae if given, single)."""
         facts, formulae = self._backend.facts, []
         if isinstance(query, np.ndarray):
-            if query.dtype.kind not in "fiu":
-                raise RhovecError(f"a query vector must hold numbers, not {query.dtype}")
-            points, single = np.atleast_2d(query).astype(np.float64), query.ndim == 1
+            if query.dtype.kind not in "fiu" or np.ma.is_masked(query):
+                what = "masked ones" if np.ma.is_masked(query) else query.dtype
+                raise RhovecError(f"a query vector must hold numbers, not {what}")
+            points, single = np.atleast_2d(np.asarray(query, np.float64)), query.ndim == 1
             if points.ndim != 2 or points.shape[1] != facts.dimension:
                 raise RhovecError(
                     f"the vectors of {self._backend.name} have {facts.dimension} numbers; the "
@@ -283,9 +300,14 @@ class Index:
             if not np.isfinite(points).all():
                 raise RhovecError("a query vector must be finite and not zero")
         else:
-            single = isinstance(query, Formula | str)
+            single = is_single(query)
             formulae = _parsed([query] if single else query, self.schema)
             points = _vectors_of(formulae, self._require_vectors(), self.schema)
+            if points.shape[1] != facts.dimension:
+                raise RhovecError(
+                    f"{self._backend.name} has vectors of {facts.dimension} numbers, and its model "
+                    f"gave one of {points.shape[1]}"
+                )
         # Rounded as stored, so that a formula is found with similarity 1.
         rounded = points.astype(TYPES[facts.stored]).astype(np.float32)
         return unit_rows(rounded), formulae, single
@@ -300,9 +322,10 @@ class Index:
 
     def _hits(self, found: Sequence[Found]) -> list[Hit]:
         return [
-            Hit(entry.id, entry.formula, entry.tags, self._similarity(product),
-                requirement=entry.requirement)
+            Hit(entry.id, one.formula, one.tags, self._similarity(product),
+                requirement=one.id or None, title=one.title, source=one.source)
             for entry, product in found
+            for one in [entry.requirement]
         ]  # fmt: skip
 
     def _similarity(self, product: float) -> float:
@@ -416,7 +439,8 @@ def _embedded(
                 raise RhovecError(
                     f"there are more formulae than {word}, which end at {done + len(each)}"
                 )
-        yield Batch(parsed, known, named, _vectors_of(parsed, vectors, schema))
+        entries = list(map(_entry, chunk, parsed, known, named))
+        yield Batch(entries, _vectors_of(parsed, vectors, schema))
         done += len(parsed)
         if progress and total:
             progress(done / total)
@@ -426,6 +450,13 @@ def _embedded(
     for word, rest in left.items():
         if not isinstance(rest, repeat) and any(True for _ in rest):
             raise RhovecError(f"there are more {word} than formulae")
+
+
+def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -> Requirement:
+    """What is stored: what the item says itself, and the arguments that go with it."""
+    known = item if isinstance(item, Requirement) else Requirement(phi)
+    identifier = name or _identifier(known.id or None) or ""
+    return replace(known, formula=phi, id=identifier, tags=(*_labels(known.tags), *tags))
 
 
 def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -458,6 +489,15 @@ def _vectors_of(formulae: list[Formula], maker: Vectors, schema: Schema | None) 
 
 
 # -- arguments -------------------------------------------------------------------------------------
+
+
+def _path(path: Any) -> Path:
+    try:
+        if (name := os.fspath(path)) and "\0" not in name:
+            return Path(path)
+    except TypeError:
+        pass
+    raise RhovecError(f"path must be the name of a file, not {path!r}")
 
 
 def _whole(number: Any, name: str) -> int:

@@ -125,6 +125,12 @@ def as_vectors(given: Vectors | Kernel) -> Vectors:
     return given
 
 
+def kind_of(vectors: Vectors) -> Kind:
+    """What inner products of these vectors are."""
+    kind: Kind = getattr(vectors, "kind", "kernel")
+    return kind
+
+
 def describe(
     vectors: Vectors, dimension: int, schema: Schema | None = None, stored: Stored = "float32"
 ) -> Facts:
@@ -135,7 +141,7 @@ def describe(
             f"a library stores the traces of its signatures, and these have {len(traces) >> 20} MB; "
             "take fewer traces"
         )
-    kind: Kind = getattr(vectors, "kind", "kernel")
+    kind = kind_of(vectors)
     sigma2 = float(vectors.kernel().sigma2) if kind == "cosine" else None
     text = schema.to_json() if schema else None
     return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, traces)
@@ -147,7 +153,7 @@ def vectors_of(facts: Facts) -> Vectors | None:
         return Signatures.from_recipe(facts.recipe, facts.traces)
     from ..models.model import DEFAULT, load
 
-    model = load() if DEFAULT.is_dir() else None
+    model = load() if DEFAULT.is_dir() and facts.kind == "kernel" else None
     return model if model and model.fingerprint == facts.fingerprint else None
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import TraceError
+from ..machine import memory
 from .reading import PathLike, as_names, listed, read_traces
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class BaseMeasure:
 
     def sample(self, n: int | None = None, seed: int = 0) -> np.ndarray:
         """n traces, (n, V, P) float32: the first n of any larger sample with the same seed."""
-        out = np.empty((self.count(n), self.n_variables, self.points), np.float32)
+        out = empty_floats((self.count(n), self.n_variables, self.points))
         for i, block in enumerate(self.blocks(n, seed)):
             out[i * BLOCK : (i + 1) * BLOCK] = block
         return out
@@ -208,6 +209,23 @@ class TraceMeasure:
 
 
 MAX_TRACES = 10**15  # traces are drawn one block at a time, so memory is no limit
+HOPELESS = 10  # an array of this many times the physical memory is refused
+
+
+def require_memory(shape: tuple[int, ...], item: int, things: str) -> None:
+    """Refuse an array of `item` bytes per number that is much larger than this machine's memory."""
+    size, limit = item * math.prod(map(int, shape)), memory()
+    if limit is not None and size > HOPELESS * limit:
+        raise TraceError(
+            f"an array of shape {shape} takes {size / 2**30:,.0f} GiB, and this machine has "
+            f"{limit / 2**30:,.0f} GiB of memory; ask for fewer {things}"
+        )
+
+
+def empty_floats(shape: tuple[int, ...]) -> np.ndarray:
+    """An empty float32 array with an axis of traces, unless no memory could hold it."""
+    require_memory(shape, 4, "traces")
+    return np.empty(shape, np.float32)
 
 
 def _positive(n: int) -> int:

@@ -423,7 +423,9 @@ def _explain(file: Path, text: str, header: list[str], roles: _Roles) -> NoRetur
     needed, numeric = {*roles.numbers, *roles.texts}, set(roles.numbers)
     for line, row in islice(_rows(file, text), 1, None):
         if len(row) != len(header):
-            raise TraceError(f"{file}:{line}: {len(row)} cells, but the header has {len(header)}")
+            cells = "1 cell" if len(row) == 1 else f"{len(row)} cells"
+            hint = "; separate cells by commas" if len(header) == 1 and ";" in header[0] else ""
+            raise TraceError(f"{file}:{line}: {cells}, but the header has {len(header)}{hint}")
         for name, cell in zip(header, row, strict=True):
             where = f"{file}:{line}, column {name!r}"
             if name in needed and not cell.strip():

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ..corpus.families import find_families
-from ..evaluation.encoder import evaluate_encoder
+from ..evaluation.encoder import TRACES, TRACES_SEED, evaluate_encoder
 from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
 from ..formula.core import Formula
@@ -32,8 +32,6 @@ from .records import environment, write_json
 from .teachers import kernel_name, make_kernel, reseeded
 from .vectors import vector_source
 
-TRACES = 16_384  # traces of the kernel that vectors are compared with
-SEED = 1234  # of those traces
 MEASURED = {  # which row of `outside` gives the error beyond a range
     "threshold": "thresholds x 1000000",
     "left bound": "bounds x 10",
@@ -65,7 +63,7 @@ def publish_encoder(
     if kernel is None:
         kernel = make_kernel(config, traces)
     config = replace(config, kernel=kernel_name(kernel))
-    judge = reseeded(kernel, SEED, traces)
+    judge = reseeded(kernel, TRACES_SEED, traces)
     sets: list[FormulaSet] = [
         held_out(families, channels, pairs=8 * families)
         for channels in sorted({min(3, config.channels), config.channels})
