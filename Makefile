@@ -4,14 +4,14 @@
 # make soak      kill loops, long fuzzing and large sizes, minutes; writes results/soak.*
 # make lint      formatting, style and types
 # make bench     the exact engine against other libraries: same work, same run
-# make compare   agreement with other libraries
+# make agreement agreement with other libraries: conventions, and rtamt through the translation
 # make package   wheel and sdist, and the wheel tried in an environment of its own
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo quick test soak lint bench compare package clean
+.PHONY: demo quick test soak lint bench agreement package clean
 
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
@@ -39,8 +39,9 @@ lint: $(VENV)/developer
 bench: $(VENV)/developer
 	$(BIN)/python benchmarks/robustness.py
 
-compare: $(VENV)/developer
-	$(BIN)/python benchmarks/compare.py
+agreement: $(VENV)/developer
+	$(BIN)/python benchmarks/agreement.py
+	$(BIN)/python benchmarks/translation.py
 
 # PYTHON=python3.13 tries it with another Python.
 package: $(VENV)/developer

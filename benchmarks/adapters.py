@@ -22,7 +22,8 @@ import numpy as np
 
 Row = list[Any]
 ATOMS = (">=", "<=")
-UNARY = ("not", "next", "always", "eventually")
+TIMED = ("always", "eventually", "until", "once", "historically", "since")
+UNARY = ("not", "next", "always", "eventually", "once", "historically", "prev", "rise", "fall")
 
 
 class Unsupported(Exception):
@@ -141,7 +142,7 @@ class Rtamt(Peer):
 
     def node(self, op: str, lo: int, hi: int | None, *operands: Any) -> Any:
         window = ""
-        if op in ("always", "eventually", "until") and (lo, hi) != (0, None):
+        if op in TIMED and (lo, hi) != (0, None):
             if hi is None:
                 raise Unsupported(f"{op}[{lo},inf]")
             window = f"[{lo}:{hi}]"
@@ -149,11 +150,11 @@ class Rtamt(Peer):
             return f"({op}{window} {operands[0]})"
         return f"({operands[0]} {op}{window} {operands[1]})"
 
-    def formula(self, rows: list[Row]) -> Any:
+    def formula(self, rows: list[Row] | str) -> Any:
         spec = self.rtamt.StlDiscreteTimeOfflineSpecification()
-        for name in sorted({row[3] for row in rows if row[3]}):
-            spec.declare_var(name, "float")
-        spec.spec = super().formula(rows)
+        for i in range(3):
+            spec.declare_var(f"x_{i}", "float")
+        spec.spec = rows if isinstance(rows, str) else super().formula(rows)
         spec.parse()
         return spec
 

@@ -1,4 +1,4 @@
-"""The libraries that rhovec is compared with: their environments, and one question to any of them.
+"""The libraries that rhovec is measured beside: their environments, and one question to any of them.
 
 Each library lives in a virtual environment of its own under .peers/ (their pins contradict each
 other), made on first use from the table below. `ask` runs adapters.py inside it on a job, so that
@@ -33,7 +33,7 @@ PINS = {
 }
 
 Row = list[Any]  # [operator, lo, hi (None: unbounded), variable or None, threshold]
-Program = list[Row]  # a formula in postfix order, as JSON carries it
+Program = list[Row]  # a formula in postfix order, as JSON carries it; to rtamt, also as its text
 
 
 def environment(peer: str) -> Path:
@@ -51,7 +51,7 @@ def environment(peer: str) -> Path:
 
 
 def item(
-    formulae: list[Program],
+    formulae: Sequence[Program | str],
     traces: Path,
     n: int,
     *,
@@ -68,7 +68,7 @@ def item(
     memory: measure by how much the first call grows the process.
     """
     return {
-        "formulae": formulae, "traces": str(traces), "n": n, "trace": trace,
+        "formulae": list(formulae), "traces": str(traces), "n": n, "trace": trace,
         "defaults": defaults, "repeats": repeats, "seconds": seconds, "memory": memory,
     }  # fmt: skip
 
@@ -110,17 +110,17 @@ def program(phi: Formula) -> Program:
 
 
 def closed_until(rows: Program) -> Program:
-    """Every `a until b` as `a until (a and b)`: the same formula where a must still hold at t',
-    the textbook's where it need not, so libraries of either convention agree on it."""
+    """Every `a until b` as `a until (a and b)`, and since in the same way: the same formula where a must
+    still hold at t', the textbook's where it need not, so libraries of either convention agree on it."""
     stack: list[Program] = []
     for row in rows:
         if row[3] is not None:
             stack.append([row])
-        elif row[0] in ("not", "next", "always", "eventually"):
+        elif ops.arity(ops.NAMES.index(row[0])) == 1:
             stack.append([*stack.pop(), row])
         else:
             right, left = stack.pop(), stack.pop()
-            if row[0] == "until":
+            if row[0] in ("until", "since"):
                 right = [*left, *right, ["and", 0, 0, None, 0.0]]
             stack.append([*left, *right, row])
     return stack[-1]

@@ -29,7 +29,7 @@ LAYERS = (
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-HEAVY = {"torch", "numba", "pyarrow", "matplotlib", "onnxruntime", "hypothesis", "sklearn"}
+HEAVY = {"torch", "numba", "pyarrow", "matplotlib", "onnxruntime", "hypothesis", "pint", "sklearn"}
 # Where a heavy library may be imported at module level; a folder stands for all in it.
 ALLOWED = {
     "robustness/cpu.py": {"numba"},

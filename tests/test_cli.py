@@ -67,9 +67,9 @@ def drive(tmp_path: Path) -> Path:
 def test_formulae_come_by_argument_file_and_stdin(tmp_path: Path) -> None:
     file = tmp_path / "r.stl"
     file.write_bytes(b"\xef\xbb\xbf# requirements\r\n\r\n  x_0 > 1\r\n\t# no\r\nx_1 < 2")
-    assert [line.text for line in Reading(files=[str(file)]).lines()] == ["  x_0 > 1", "x_1 < 2"]
-    both = Reading(["true"], [str(file)]).lines()
-    assert [line.place for line in both] == ["formula 1", f"{file}:3", f"{file}:5"]
+    assert [r.text for r in Reading([str(file)]).requirements()] == ["x_0 > 1", "x_1 < 2"]
+    both = Reading([str(file)], formulae=["true"]).requirements()
+    assert [r.source for r in both] == ["formula 1", f"{file}:3", f"{file}:5"]
     by_file = run("parse", "-F", file, "--json")
     assert by_file == run("parse", "x_0 > 1", "x_1 < 2", "--json")
     assert by_file == run("parse", "--json", stdin="x_0 > 1\nx_1 < 2\n")
@@ -78,9 +78,9 @@ def test_formulae_come_by_argument_file_and_stdin(tmp_path: Path) -> None:
 
 def test_requirement_files_have_identifiers_and_comments(tmp_path: Path) -> None:
     file = tmp_path / "r.stl"
-    file.write_text("# all\nR1.a: x_0 > 1  # why\n x_1 < 2 # no identifier\nR-2 :always x_0>1\n")
-    lines = Reading(files=[str(file)]).lines()
-    assert [(line.id, line.label) for line in lines] == [
+    file.write_text("# all\nR1.a: x_0 > 1  # why\nx_1 < 2 # no identifier\nR-2 :always x_0>1\n")
+    found = Reading([str(file)]).requirements()
+    assert [(one.id, one.text) for one in found] == [
         ("R1.a", "x_0 > 1"), ("", "x_1 < 2"), ("R-2", "always x_0>1"),
     ]  # fmt: skip
     assert [json.loads(t).get("id") for t in run("parse", "-F", file, "--json").splitlines()] == [
@@ -95,7 +95,7 @@ def test_requirement_files_have_identifiers_and_comments(tmp_path: Path) -> None
 def test_formulae_of_a_table(tmp_path: Path) -> None:
     file = tmp_path / "r.csv"
     file.write_text('name,formula\na,"x_0 > 1"\nb,\nc,"\'-x_0 > 1"\n')
-    assert [line.label for line in Reading(files=[str(file)]).lines()] == ["x_0 > 1", "-x_0 > 1"]
+    assert [r.text for r in Reading([str(file)]).requirements()] == ["x_0 > 1", "-x_0 > 1"]
     file.write_text('name,formula\na,"x_0 > 1"\nc,"x_0 >"\n')
     assert refused("parse", "-F", file).startswith(f"{file}:3, column 6: expected")
     file.write_text("name\na\n")
@@ -105,19 +105,17 @@ def test_formulae_of_a_table(tmp_path: Path) -> None:
 def test_mistakes_in_formulae_are_named(tmp_path: Path) -> None:
     file = tmp_path / "r.stl"
     file.write_text("x_0 > 1\n\n  G[0,1 x_0 > 1\n")
-    assert refused("parse", "-F", file) == (
-        f"{file}:3, column 9: expected ']' after the right bound, found 'x_0'"
-    )
+    assert refused("parse", "-F", file).startswith(f"{file}:3, column 9: x_0 is no unit of time")
     assert refused("parse", stdin="x_0 >\n").startswith("stdin:1, column 6: expected")
-    assert refused("parse", "true", "x_0").startswith("formula 2, column 1: expected a formula")
+    assert refused("parse", "true", "x_0 + 1").startswith("formula 2, column 1: expected a formula")
     assert refused("parse", "true and\n x >").startswith("formula 1, line 2, column 5: expected")
     assert "stdin: there is no formula" in refused("parse", stdin="# nothing\n")
     assert "there is no formula" in refused("parse", "-F", os.devnull)
     assert "No such file" in refused("parse", "-F", tmp_path / "missing")
     assert "directory" in refused("parse", "-F", tmp_path)
-    assert "stdin:2: no UTF-8 text" in refused("parse", stdin=b"true\n\xff\xff")
+    assert "stdin:2, column 1: byte 0xff is not UTF-8 text" in refused("parse", stdin=b"true\n\xff")
     with pytest.raises(ValueError, match="formula 1, column 1"):
-        Reading().parse(Reading(["and"]).lines())
+        Reading(formulae=["and"]).requirements()
 
 
 @pytest.mark.parametrize(

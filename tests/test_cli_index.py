@@ -65,7 +65,7 @@ def test_ask(library: Path) -> None:
         {
             "query": query, "rank": rank, "id": hit.id, "formula": str(hit.formula),
             "similarity": hit.similarity, "kernel": None, "standard_error": None,
-            "tags": ["common", "first"], "requirement": None,
+            "tags": ["common", "first"], "requirement": None, "title": "", "source": "",
         }
         for query, hits in zip(queries, expected, strict=True)
         for rank, hit in enumerate(hits, 1)
@@ -121,7 +121,7 @@ def test_traces_and_schema_are_kept(tmp_path: Path) -> None:
 
 def test_the_table_of_a_terminal(library: Path, capsys: pytest.CaptureFixture) -> None:
     with Index.open(library) as index:
-        show("query", ["x_1 > 1"], [index.search("x_1 > 1", 2, rerank=True)])
+        show([{"query": "x_1 > 1"}], [index.search("x_1 > 1", 2, rerank=True)])
     text = capsys.readouterr().out
     assert "query: x_1 > 1" in text
     assert "1.0000" in text

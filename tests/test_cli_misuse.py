@@ -81,7 +81,7 @@ CONTENTS = {  # of files; those without a suffix are tried under every one
     "binary": bytes(range(256)) * 9,
     "nul": b"x_0\0,x_1\n1,2\n",
     "latin": b"gr\xf6\xdfe > 1\n",
-    "huge": b"x" * 10_000_000,
+    "huge": b"x" * 10_000_000 + b"(",
     "nested": b"[" * 100_000,
     "number": b"7\n",
     "word": b'{"format": 1, "vector": "x", "channels": 7}',
@@ -118,6 +118,8 @@ WORDS = {
     "--device": ["", "abacus", "cuda:99"],
     "ID": ["", "one", "0", "-1", "99", "1.5", "1,2", "9" * 30],
     "--preset": ["", "nonsense"],
+    "--units": ["", "x_0", "=m"],
+    "--labels": ["", "x_0", "=P:0", "x_0=P", "x_0=P:a"],
     "--set": ["", "steps", "=1", "nonsense=1", "steps=x", "device=cpu"],
 }  # fmt: skip
 NUMBERS = ["", "x", "nan", "-7", "1 2", "1,5"]
@@ -257,7 +259,8 @@ def fault(case: Case, folder: Path, before: dict[Path, tuple[int, int]]) -> str:
         return f"raised {error!r}"
     if code != 2:
         return f"exit code {code}"
-    if not re.fullmatch(r"rhovec: [^\n]{10,}\n", text) or len(text) > 1000:
+    several = r"rhovec: \d+ lines are wrong:\n(  [^\n]{10,}\n){2,21}"  # each with its own reason
+    if not re.fullmatch(rf"rhovec: [^\n]{{10,}}\n|{several}", text) or len(text) > 2000:
         return f"said {text[:200]!r}"
     if not any(word in text for word in case.about):
         return f"did not say what is wrong: {text!r}"

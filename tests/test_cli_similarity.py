@@ -168,11 +168,12 @@ def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
     facts["model"] = "abc"
     model, gram = np.array([[1, 0.26], [0.26, 1]]), np.array([[1, 0.25], [0.25, 1]])
     values = {"model": model, "kernel": gram, "standard_error": gram / 100}
-    show(Result(["x > 1", "y > 2"], values, facts))
+    both = [rv.Requirement(rv.parse(text), text=text) for text in ("x > 1", "y > 2")]
+    show(Result(both, values, facts))
     text = " ".join(capsys.readouterr().out.split())
     for part in ("x > 1", "0.260", "0.250 ± 0.003", "+0.010", "N = 10", "model abc"):
         assert part in text
-    show(Result(["x > 1", "y > 2"], {"kernel": gram}, facts))
+    show(Result(both, {"kernel": gram}, facts))
     text = capsys.readouterr().out
     assert "0.250" in text
     assert "±" not in text

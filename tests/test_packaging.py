@@ -26,7 +26,7 @@ DATA = {
 WITHOUT_EXTRAS = """
 import sys
 sys.path.insert(0, {target!r})
-sys.modules.update(dict.fromkeys(("torch", "pyarrow", "matplotlib", "hypothesis", "sklearn")))
+sys.modules.update(dict.fromkeys(("torch", "pyarrow", "matplotlib", "hypothesis", "sklearn", "pint")))
 import rhovec
 assert rhovec.__file__.startswith({target!r}), rhovec.__file__
 loaded = {{name.partition(".")[0] for name in sys.modules if sys.modules[name] is not None}}

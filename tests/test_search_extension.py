@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,8 +50,8 @@ class Lists(Backend):
     def add(self, batches: Iterator[Batch]) -> list[int]:
         new = [row for batch in batches for row in zip(*batch, strict=True)]
         ids = list(range(self.last + 1, self.last + 1 + len(new)))
-        for i, (phi, requirement, tags, vector) in zip(ids, new, strict=True):
-            self.entries[i] = Entry(i, phi, requirement, tuple(sorted(tags)))
+        for i, (requirement, vector) in zip(ids, new, strict=True):
+            self.entries[i] = Entry(i, replace(requirement, tags=tuple(sorted(requirement.tags))))
             self.vectors[i] = vector
         self.last += len(new)
         return ids
@@ -68,9 +69,9 @@ class Lists(Backend):
         fitting = [
             entry
             for entry in self.entries.values()
-            if chosen.variables <= set(entry.formula.variables)
-            and chosen.tags <= set(entry.tags)
-            and (chosen.max_depth is None or entry.formula.depth <= chosen.max_depth)
+            if chosen.variables <= set(entry.requirement.formula.variables)
+            and chosen.tags <= set(entry.requirement.tags)
+            and (chosen.max_depth is None or entry.requirement.formula.depth <= chosen.max_depth)
         ]
         found = []
         for point in points:

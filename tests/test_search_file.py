@@ -384,13 +384,15 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         ("UPDATE rows SET vector = (SELECT vector FROM rows WHERE id = 4) WHERE id = 3", "entry 3"),
         ("UPDATE rows SET formula = 'x_0 >= 0' WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET requirement = 'REQ-1' WHERE id = 3", "entry 3 is damaged"),
+        ("UPDATE rows SET title = 'Stop' WHERE id = 3", "entry 3 is damaged"),
+        ("UPDATE rows SET source = 'r.stl:3' WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET depth = depth + 1 WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET label = 99 WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET checksum = checksum + 1 WHERE id = 3", "entry 3 is damaged"),
         ("UPDATE rows SET id = 10 WHERE id = 3", "missing or not its own"),
         ("DELETE FROM rows WHERE id = 9", "missing or not its own"),
-        ("INSERT INTO rows SELECT 9, formula, requirement, depth, label, checksum, vector FROM rows "
-         "WHERE true ON CONFLICT DO UPDATE SET formula = 'x_0 > 1'", "damaged"),
+        ("INSERT INTO rows SELECT 9, formula, requirement, title, source, depth, label, checksum, "
+         "vector FROM rows WHERE true ON CONFLICT DO UPDATE SET formula = 'x_0 > 1'", "damaged"),
         ("UPDATE labels SET tags = '[\"a\"]'", "tags are damaged"),
         ("DELETE FROM labels", "tags are damaged"),
     ],

@@ -4,11 +4,19 @@ from typing import Any
 
 from . import errors
 from .compare import Comparison, compare
-from .errors import ParseError, RhovecError
+from .errors import ParseError, RhovecError, RhovecWarning
 from .former import warn
-from .formula import Formula, Schema, parse, random_formulae, simplify
+from .formula import (
+    Formula,
+    Requirement,
+    Schema,
+    parse,
+    random_formulae,
+    read_requirements,
+    simplify,
+)
 from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA, StlKernel
-from .models.model import Model, RhovecWarning, load
+from .models.model import Model, load
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
 from .traces import BaseMeasure, TraceMeasure, read_traces
@@ -37,6 +45,7 @@ __all__ = [
     "KernelPCA",
     "Model",
     "ParseError",
+    "Requirement",
     "RhovecError",
     "RhovecWarning",
     "Schema",
@@ -47,6 +56,7 @@ __all__ = [
     "load",
     "parse",
     "random_formulae",
+    "read_requirements",
     "read_traces",
     "robustness",
     "satisfaction",

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MAX_LISTED = 20  # problems that a message names
+
+
+class RhovecWarning(UserWarning):
+    """Something works, but less well than one may expect."""
+
 
 class RhovecError(ValueError):
     """Base of all errors that rhovec raises on purpose."""
@@ -28,6 +37,39 @@ class ParseError(RhovecError):
 
     def __reduce__(self) -> tuple[type[ParseError], tuple[str, str, int]]:
         return (ParseError, self._arguments)
+
+
+class Problem(NamedTuple):
+    """What is wrong with one requirement of a file, and where."""
+
+    place: str  # "requirements.stl:3, column 12"
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class RequirementError(RhovecError):
+    """Requirements that cannot be read: all of them, each with its place and what to change."""
+
+    def __init__(self, problems: Sequence[Problem]):
+        self.problems = tuple(problems)
+        super().__init__("\n  ".join(self.lines()))
+
+    def lines(self) -> list[str]:
+        """The message: of one problem, or of several with a line before them."""
+        shown = [str(problem) for problem in self.problems[:MAX_LISTED]]
+        if len(self.problems) == 1:
+            return shown
+        more = len(self.problems) - len(shown)
+        return [
+            f"{len(self.problems):,} lines are wrong:",
+            *shown,
+            *([f"and {more:,} more"] if more else []),
+        ]
+
+    def __reduce__(self) -> tuple[type[RequirementError], tuple[tuple[Problem, ...]]]:
+        return (RequirementError, (self.problems,))
 
 
 class FormulaError(RhovecError):

@@ -23,7 +23,7 @@ from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
 from .formula.programs import Programs
-from .formula.reader import Formulae, as_formulae, as_programs
+from .formula.reader import Formulae, as_formulae, as_programs, is_single
 from .formula.simplify import simplify
 from .robustness import robustness, satisfaction
 from .robustness.inputs import is_torch
@@ -153,7 +153,7 @@ class SampledKernel(ABC):
                 done += flat.shape[1]
             norms = np.sqrt(_require_direction(part, _numpy(squares)))
             np.divide(place, norms[:, None], out=place, casting="same_kind")  # in float64
-        return out[0] if isinstance(formulae, Formula | str) else out
+        return out[0] if is_single(formulae) else out
 
     def traces(self) -> Iterator[Any]:
         """The kernel's traces on its device, in blocks (n, V, P); a single block if held."""
@@ -178,7 +178,8 @@ class SampledKernel(ABC):
         programs, _ = as_programs(formulae)
         known = set(self.measure.variables)
         for c, channel in enumerate(programs.channels):
-            unknown = [name for name, _ in channel if name not in known]
+            names = dict.fromkeys(ops.name_of(variable) for variable, _ in channel)
+            unknown = [name for name in names if name not in known]
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
@@ -387,9 +388,9 @@ def _require_cuda(device: str) -> None:
 
 
 def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
-    if isinstance(second, Formula | str):
+    if is_single(second):
         values = values[:, 0]
-    if isinstance(first, Formula | str):
+    if is_single(first):
         values = values[0]
     return values if values.ndim else float(values)
 
@@ -467,7 +468,7 @@ class AnchorEmbedding:
         if not self.anchors:
             raise RhovecError("there are no anchors yet: call fit first")
         out = self.kernel.gram(formulae, self.anchors)
-        return out[0] if isinstance(formulae, Formula | str) else out
+        return out[0] if is_single(formulae) else out
 
 
 class KernelPCA:

@@ -51,6 +51,12 @@ TEXTS = [
     "x_0 > .", "x_0 > -.5", "x-1 > 0", "x*2 > 1", "x 0 > 1", "x,0 > 1", "x|3 > 0.5", "x.0 > 1",
     "G[0,.5] x_0 > 1", "G[1,-2] x_0 > 1", "F[1,=2] x_0 > 1", "G[0,+5] x_0 > 1", "G[0,5 ] x_0 > 1",
     "G[0,5:] x_0 > 1", "G[0,infx] x_0 > 1", "G[0,inf", "G[0,i", "F > 0", "G[0,2] F > 0", "U > 1",
+    "x_0", "G x_0", "x_0 and x_1 > 2", "x_0 > 1 and x_1", "not x_0", "(x_0)", "x_0 U x_1", "O x_0 > 1",
+    "H[0,2] x_0 > 1", "x_0 > 1 S x_1 > 2", "x_0 > 1 since[1,2] x_1 > 2", "prev x_0 > 1", "Y x_0 > 1",
+    "x_0 - prev x_0 > 1", "x_0 > prev x_1", "rise(x_0 > 1)", "changed(x_0)", "rate(x_0) > 1", "S > 1",
+    "`x_0` > 1", '"x_0" > 1', "`x_0 > 1`", "x_0 == `x_1`", "x_0 > 1 km/h", "x_0 > 1 km", "x_0 > 1km",
+    "x_0 > 1 s and x_1 > 2", "x_0 > 1 %", "x_0 > 1 °C", "x_0 > 1`", "x_0 > 1 `x_1`", "G[0,2 s] x_0 > 1",
+    "G[0 s,2] x_0 > 1", "G[0,2s] x_0 > 1", "x_0 > 1 andx_1 > 2", "x_0 > 1 and.x_1 > 2", "x_0 > 1_",
     "x_0 > 1 R x_1 > 2", "x_0 > 1 W[1,2] x_1 > 2", "x_0 > 1 release x_1 < 0", "not U > 1",
 ]  # fmt: skip
 
@@ -61,8 +67,9 @@ def test_odd_texts(text: str) -> None:
 
 
 PIECES = [
-    *"x_01 ><=()[],.-&|!GFU\n", "x_0", "x_1 > 2", "x_2<=-0.5", "always", "not ", " and ", " or ",
-    " until", "[1,2]", "[3,inf]", "eventually", "( ", " )",
+    *"x_01 ><=()[],.-&|!GFUXYOHSRW`\"%\n", "x_0", "x_1 > 2", "x_2<=-0.5", "always", "not ", " and ",
+    " or ", " until", "[1,2]", "[3,inf]", "eventually", "( ", " )", "prev ", "rise(", " since",
+    " km/h", " s",
 ]  # fmt: skip
 
 
@@ -108,7 +115,8 @@ def mutated(count: int, seed: int) -> int:
     """Compare the compiled reader with the parser on `count` texts; how many it read itself."""
     rng = np.random.default_rng(seed)
     alphabet = np.frombuffer(
-        b"x_0123456789.,-+*/()[]<>=!&|GFURWXinfe \n\tand or not until always", np.uint8
+        b'x_0123456789.,-+*/()[]<>=!&|`"%^GFURWXYOHSinfe \n\tand or not until always since prev km/h',
+        np.uint8,
     )
     texts = [text for text in map(str, FORMULAE) if len(text) < 80]
     seen = 0

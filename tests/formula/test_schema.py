@@ -377,3 +377,39 @@ def test_fit_names_bad_traces(traces: object, variables: list[str] | None, messa
 def test_fit_needs_channels() -> None:
     with pytest.raises(SchemaError, match="at least one channel"):
         Schema.fit([], np.zeros((1, 1, 3)))
+
+
+def test_thresholds_in_other_units_than_the_channel() -> None:
+    schema = Schema((SPEED, DISTANCE))
+    assert schema.parse("speed > 10 m/s and y5 - y4 < 200 cm") == schema.parse(
+        "speed > 36 and y5 - y4 < 2"
+    )
+    assert schema.lower("speed > 10 m/s") == schema.lower("speed > 36")
+
+
+def test_channels_that_are_shifted_in_time_are_written_by_hand() -> None:
+    with pytest.raises(SchemaError, match="'x_0 - prev x_0', which is shifted in time"):
+        Schema.fit("x_0 - prev x_0 > 1", np.arange(6.0).reshape(1, 1, 6))
+    schema = Schema((SchemaChannel("x - prev x", std=2.0),))
+    assert schema.lower("x - prev x > 4") == parse("x_0 > 2")
+    assert schema.lift("x_0 > 2") == parse("x - prev x > 4")
+    assert schema.channels[0].variables == ("x",)
+
+
+@pytest.mark.parametrize("text", ["next x > 1", "prev x > 1", "rise(x > 1)", "fall(x > 1)"])
+def test_single_steps_do_not_fit_a_stride(text: str) -> None:
+    schema = Schema((SchemaChannel("x"),), stride=5)
+    with pytest.raises(SchemaError, match="looks one sampling step away, which a stride of 5"):
+        schema.lower(parse(text))
+
+
+def test_past_windows_count_lowered_steps() -> None:
+    schema = Schema((SchemaChannel("x"),), stride=5)
+    assert schema.lower(parse("once[5,20] x > 1")) == parse("once[1,4] x_0 > 1")
+    assert schema.lift("x_0 > 1 since[1,4] prev x_0 < 0") == parse(
+        "x > 1 since[5,20] once[5,5] x < 0"
+    )
+    with pytest.raises(SchemaError, match=r"once\[0,2\] would collapse to \[0,0\]"):
+        schema.lower(parse("once[0,2] x > 1"))
+    with pytest.raises(SchemaError, match="`rise` looks one sampling step away"):
+        schema.lift("rise(x_0 > 1)")

@@ -49,9 +49,23 @@ def test_atoms(phi: Formula) -> None:
 
 @pytest.mark.parametrize("op", range(len(ops.NAMES)), ids=ops.NAMES)
 def test_every_operator_is_drawn(op: int) -> None:
-    find(formulae(), lambda phi: op in phi.code[:, 0], settings=any_example)
+    find(formulae(past=True), lambda phi: op in phi.code[:, 0], settings=any_example)
+
+
+@given(formulae(linear=True))
+def test_nothing_looks_back_unless_asked(phi: Formula) -> None:
+    assert not ops.IS_PAST[phi.code[:, 0]].any()
+    assert phi.history == 0
+
+
+@given(formulae(linear=True, past=True, max_lag=5))
+def test_lags_keep_to_what_was_asked(phi: Formula) -> None:
+    lags = [ops.lag_of(variable) for channel in phi.channels for variable, _ in channel]
+    assert all(-5 <= lag <= 5 for lag in lags)
+    assert Formula.from_rows(phi.rows()) == phi
 
 
 def test_linear_channels_and_open_windows_are_drawn() -> None:
     find(atoms(linear=True), lambda phi: len(phi.variables) == 3, settings=any_example)
     find(formulae(), lambda phi: ops.UNBOUNDED in phi.code[:, 2], settings=any_example)
+    find(atoms(linear=True, max_lag=3), lambda phi: phi.history == 3, settings=any_example)

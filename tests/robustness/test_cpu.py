@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +25,17 @@ class TestFloat32(EngineContract):
     formulae = 2400
 
     def evaluate(
-        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
+        self,
+        formulae: list[Formula],
+        traces: np.ndarray,
+        trace: bool,
+        end: str,
+        boolean: bool = False,
     ) -> np.ndarray:
-        out = rv.robustness(formulae, traces, trace=trace, end=end)
-        assert out.dtype == self.dtype
+        out = (rv.satisfaction if boolean else rv.robustness)(
+            formulae, traces, trace=trace, end=end
+        )
+        assert out.dtype == (bool if boolean else self.dtype)
         return out
 
 
@@ -42,72 +50,154 @@ class TestSimplified(TestFloat32):
     formulae = 600
 
     def evaluate(
-        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
+        self,
+        formulae: list[Formula],
+        traces: np.ndarray,
+        trace: bool,
+        end: str,
+        boolean: bool = False,
     ) -> np.ndarray:
         if end == "hold":
             formulae = [rv.simplify(f) for f in formulae]
-        return rv.robustness(formulae, traces, trace=trace, end=end)
+        return super().evaluate(formulae, traces, trace, end, boolean)
 
 
 # -- the contract can fail ---------------------------------------------------------------------
 
 
-def without_left_operands(phi: Formula) -> Formula:
-    """Every `a until b` becomes `eventually b`."""
+Change = Callable[[Row, list[list[Row]]], list[Row]]  # of an operator and the rows of its operands
+
+
+def changed(phi: Formula, change: Change) -> Formula:
     stack: list[list[Row]] = []
     for row in phi.rows():
         operands = [stack.pop() for _ in range(ops.arity(row[0]))][::-1]
-        if row[0] == ops.UNTIL:
-            operands, row = operands[1:], (ops.EVENTUALLY, *row[1:])
-        stack.append([*(r for rows in operands for r in rows), row])
+        stack.append(change(row, operands))
     return Formula.from_rows(stack[0])
 
 
-def half_open(phi: Formula) -> Formula:
-    """Every [a,b] loses its right end."""
-    rows = [(op, lo, hi - (hi > lo), channel, c) for op, lo, hi, channel, c in phi.rows()]
-    return Formula.from_rows(rows)
+def unchanged(row: Row, operands: list[list[Row]]) -> list[Row]:
+    return [*(r for rows in operands for r in rows), row]
 
 
-def clipped_windows(length: int, lo: int, hi: int, end: str) -> list[range]:
+def without_left_operand(row: Row, operands: list[list[Row]]) -> list[Row]:
+    """`a until b` becomes `eventually b`, `a since b` becomes `once b`."""
+    window = {ops.UNTIL: ops.EVENTUALLY, ops.SINCE: ops.ONCE}.get(row[0])
+    return unchanged(row, operands) if window is None else [*operands[1], (window, *row[1:])]
+
+
+def half_open(row: Row, operands: list[list[Row]]) -> list[Row]:
+    """[a,b] loses its far end."""
+    op, lo, hi, *rest = row
+    return unchanged((op, lo, hi - (hi > lo), *rest), operands)
+
+
+def left_operand_late(row: Row, operands: list[list[Row]]) -> list[Row]:
+    """`a since[l,h] b` asks for a only after b, as some other tools do."""
+    op, lo, hi, *rest = row
+    if op != ops.SINCE or lo == 0:
+        return unchanged(row, operands)
+    shifted = [*operands[1], ops.node(ops.PREV)]
+    return unchanged((op, lo - 1, hi - (hi > 0), *rest), [operands[0], shifted])
+
+
+def from_now_on(row: Row, operands: list[list[Row]]) -> list[Row]:
+    """`a since[l,h] b` becomes `a since[0,h] b`."""
+    return unchanged((row[0], 0, *row[2:]) if row[0] == ops.SINCE else row, operands)
+
+
+def forwards(row: Row, operands: list[list[Row]]) -> list[Row]:
+    """Since becomes until."""
+    return unchanged((ops.UNTIL, *row[1:]) if row[0] == ops.SINCE else row, operands)
+
+
+class Mutant(EngineContract):
+    """An engine that evaluates changed formulae."""
+
+    def __init__(self, change: Change):
+        self.change = change
+
+    def evaluate(
+        self,
+        formulae: list[Formula],
+        traces: np.ndarray,
+        trace: bool,
+        end: str,
+        boolean: bool = False,
+    ) -> np.ndarray:
+        value = rv.satisfaction if boolean else rv.robustness
+        return value([changed(f, self.change) for f in formulae], traces, trace=trace, end=end)
+
+
+@pytest.mark.parametrize("change", [without_left_operand, half_open])
+def test_contract_finds_changed_semantics(change: Change) -> None:
+    with pytest.raises(AssertionError):
+        Mutant(change).test_golden_traces()
+    with pytest.raises(AssertionError):
+        Mutant(change).test_equals_the_oracle("hold")
+
+
+def test_an_unchanged_engine_keeps_the_contract() -> None:
+    Mutant(unchanged).test_past_and_future_equal_the_oracle("hold")
+
+
+@pytest.mark.parametrize(
+    "change", [without_left_operand, half_open, left_operand_late, from_now_on, forwards]
+)
+def test_contract_finds_changed_past(change: Change) -> None:
+    with pytest.raises(AssertionError):
+        Mutant(change).test_past_and_future_equal_the_oracle("hold")
+
+
+def clipped_windows(
+    child: reference.Values, lo: int, hi: int, past: bool, held: bool
+) -> dict[int, range]:
     """A window that starts past the end sees what is left of the trace, not the held sample."""
-    return [
-        range(
+    length = len(child)
+    return {
+        t: range(
             t + lo if t + lo < length else t,
             length if hi == ops.UNBOUNDED else min(t + hi + 1, length),
         )
         for t in range(length)
-    ]
+    }
 
 
-@pytest.mark.parametrize("change", [without_left_operands, half_open])
-def test_contract_finds_changed_semantics(change: Callable[[Formula], Formula]) -> None:
-    class Mutant(EngineContract):
+def not_extended(phi: Formula) -> tuple[int, int]:
+    """Sub-formulae have values at the times of the trace only, and windows are clipped there."""
+    return 0, 0
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant", "check"),
+    [
+        ("_windows", clipped_windows, "test_golden_traces"),
+        ("_windows", clipped_windows, "test_windows_far_beyond_the_end"),
+        ("_extension", not_extended, "test_past_windows_far_beyond_the_ends"),
+        ("_extension", not_extended, "test_held_samples_may_be_stored"),
+    ],
+)
+def test_contract_finds_clipped_windows(
+    name: str, mutant: Callable[..., Any], check: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clipped(EngineContract):
         def evaluate(
-            self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
-        ) -> np.ndarray:
-            return rv.robustness([change(f) for f in formulae], traces, trace=trace, end=end)
-
-    with pytest.raises(AssertionError):
-        Mutant().test_golden_traces()
-    with pytest.raises(AssertionError):
-        Mutant().test_equals_the_oracle("hold")
-
-
-@pytest.mark.parametrize("check", ["test_golden_traces", "test_windows_far_beyond_the_end"])
-def test_contract_finds_clipped_windows(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Mutant(EngineContract):
-        def evaluate(
-            self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
+            self,
+            formulae: list[Formula],
+            traces: np.ndarray,
+            trace: bool,
+            end: str,
+            boolean: bool = False,
         ) -> np.ndarray:
             columns = {name: traces[:, i] for i, name in enumerate(NAMES)}
+            value = reference.satisfaction_trace if boolean else reference.robustness_trace
             with monkeypatch.context() as patch:
-                patch.setattr(reference, "_windows", clipped_windows)
-                found = np.array([reference.robustness_trace(f, columns, end) for f in formulae])
+                patch.setattr(reference, name, mutant)
+                found = np.array([value(f, columns, end) for f in formulae])
             return found if trace else found[:, :, 0]
 
     with pytest.raises(AssertionError):
-        getattr(Mutant(), check)()
+        getattr(Clipped(), check)()
 
 
 # -- Boolean satisfaction ------------------------------------------------------------------------
@@ -170,11 +260,13 @@ def test_named_variables_dicts_and_linear_channels() -> None:
 def test_traces_of_different_lengths(end: str) -> None:
     rng = np.random.default_rng(10)
     traces = [rng.normal(size=(3, n)) for n in (30, 7, 18, 7)]
-    texts = ["always[0,4] x_0 > 0", "x_0 > 0 until x_1 > 0", "eventually[2,inf] x_2 > 1"]
-    start = rv.robustness(texts, traces, end=end)
+    texts = ["always[0,4] x_0 > 0", "x_0 > 0 until x_1 > 0", "eventually[2,inf] x_2 > 1",
+             "always once x_0 > 1", "eventually[0,3] prev ( x_0 > 0 since x_1 > 0 )"]  # fmt: skip
+    start = rv.robustness(texts[: 4 if end == "strict" else 5], traces, end=end)
     whole = rv.robustness(texts, traces, end=end, trace=True)
     for i, x in enumerate(traces):
-        assert np.array_equal(start[:, i], rv.robustness(texts, x[None], end=end)[:, 0])
+        at_start = rv.robustness(texts[: len(start)], x[None], end=end)
+        assert np.array_equal(start[:, i], at_start[:, 0])
         expected = rv.robustness(texts, x[None], end=end, trace=True)[:, 0]
         assert np.array_equal(whole[i], expected, equal_nan=True)
     assert rv.robustness(texts[0], traces, trace=True)[1].shape == (7,)
@@ -225,6 +317,12 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.FormulaError, "finite", "x_0 > 0", GOOD, {"thresholds": [np.nan]}),
         (rv.errors.FormulaError, "float64", "x_0 > 1e200", GOOD.astype(np.float32), {}),
         (rv.errors.HorizonError, "looks 10 steps ahead", "F[0,10] x_0 > 0", GOOD, {"end": "strict"}),
+        (rv.errors.HorizonError, "looks 3 steps back, but nothing .*trace=True", "O[0,3] x_0 > 0", GOOD,
+         {"end": "strict"}),
+        (rv.errors.HorizonError, "looks 6 steps back and 4 steps ahead, but a trace has only 10",
+         "O[0,6] x_0 > 0 and F[2,4] x_0 > 0", GOOD, {"end": "strict", "trace": True}),
+        (rv.errors.HorizonError, "more than 1000000 steps beyond the ends .* shorter bounds",
+         "once F[0,1000001] x_0 > 0", GOOD, {}),
         (rv.errors.RhovecError, '"hold" or "strict"', "x_0 > 0", GOOD, {"end": "clip"}),
         (rv.errors.RhovecError, "torch traces", "x_0 > 0", GOOD, {"temperature": 0.1}),
     ],
@@ -270,7 +368,7 @@ def test_time_zero_reads_only_the_prefix_it_needs() -> None:
     code = lower(
         Programs.pack([rv.parse("F[2,5] G[1,3] x_0 > 0")]), 1000, trace=False, strict=False
     )
-    assert code.reach == 9
+    assert code.times.tolist() == list(range(9))
     assert int(code.arena[0]) <= 7
 
 

@@ -21,7 +21,7 @@ from rhovec.formula.core import Formula
 from rhovec.formula.programs import Programs
 from rhovec.robustness import cpu, lowering
 
-from .contract import EngineContract, random_text, random_traces
+from .contract import EngineContract, random_mixture, random_text, random_traces
 
 torch = pytest.importorskip("torch")
 from rhovec.robustness import gpu  # noqa: E402
@@ -85,20 +85,26 @@ class TestOnHost(EngineContract):
     formulae = 1000
 
     def evaluate(
-        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
+        self,
+        formulae: list[Formula],
+        traces: np.ndarray,
+        trace: bool,
+        end: str,
+        boolean: bool = False,
     ) -> np.ndarray:
         columns = {f"x_{i}": i for i in range(traces.shape[1])}
         out = gpu.evaluate(
             Programs.pack(formulae), torch.from_numpy(traces), columns,
-            trace=trace, strict=end == "strict",
+            trace=trace, strict=end == "strict", boolean=boolean,
         )  # fmt: skip
-        return out.numpy()
+        return (out > 0 if boolean else out).numpy()
 
     def test_device_memory_instead_of_shared(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gpu, "SHARED_BYTES", (16,))
         monkeypatch.setattr(gpu, "LONG_SHARED_BYTES", ())
         monkeypatch.setattr(gpu, "ARENA_BYTES", 1 << 16)  # so that warps take several tasks in turn
         self.test_equals_the_oracle("hold")
+        self.test_past_and_future_equal_the_oracle("hold")
         self.test_a_batch_is_its_members()
 
     def test_slices_of_traces(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +113,8 @@ class TestOnHost(EngineContract):
 
     def test_satisfaction_equals_the_cpu(self) -> None:
         rng = np.random.default_rng(0)
-        programs = Programs.pack([rv.parse(random_text(rng, 4)) for _ in range(200)])
+        formulae = [rv.parse(random_text(rng, 4)) for _ in range(200)]
+        programs = Programs.pack(formulae + [random_mixture(rng, 3) for _ in range(100)])
         x = np.round(random_traces(rng, 40, 25, self.dtype), 1)
         columns = {f"x_{i}": i for i in range(3)}
         want = cpu.evaluate(programs, x, columns, trace=True, boolean=True)
@@ -146,8 +153,7 @@ def test_source_and_lowering_agree_on_numbers() -> None:
     enums = re.findall(r"enum \{([^}]*)\}", gpu._SOURCE.read_text())
     for home, names in zip((ops, lowering, lowering), enums, strict=True):
         for value, name in enumerate(re.findall(r"\w+", names)):
-            if name not in ("UNUSED",):
-                assert getattr(home, name) == value, name
+            assert getattr(home, name) == value, name
 
 
 def test_classes_cover_every_formula_once() -> None:
@@ -171,10 +177,15 @@ class TestOnCard(EngineContract):
     formulae = 2400
 
     def evaluate(
-        self, formulae: list[Formula], traces: np.ndarray, trace: bool, end: str
+        self,
+        formulae: list[Formula],
+        traces: np.ndarray,
+        trace: bool,
+        end: str,
+        boolean: bool = False,
     ) -> np.ndarray:
         x = torch.from_numpy(traces).cuda()
-        out = rv.robustness(formulae, x, trace=trace, end=end)
+        out = (rv.satisfaction if boolean else rv.robustness)(formulae, x, trace=trace, end=end)
         assert out.is_cuda
         return out.cpu().numpy()
 
@@ -184,6 +195,7 @@ class TestOnCard(EngineContract):
         rng = np.random.default_rng(points)
         formulae = rv.random_formulae(700, seed=points)
         formulae += [rv.parse(random_text(rng, int(rng.integers(1, 6)))) for _ in range(300)]
+        formulae += [random_mixture(rng, int(rng.integers(1, 5))) for _ in range(300)]
         x = random_traces(rng, 70, points, self.dtype)
         got = rv.robustness(formulae, torch.from_numpy(x).cuda()).cpu().numpy()
         assert np.array_equal(got, rv.robustness(formulae, x))

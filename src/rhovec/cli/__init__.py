@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn, TextIO, cast
 import typer
 from typer.core import TyperGroup
 
-from ..errors import RhovecError
+from ..errors import RequirementError, RhovecError
 from . import corpus, index, train
 from .bench import bench
 from .compare import compare
@@ -50,6 +50,8 @@ class _Commands(TyperGroup):
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
             sys.stdout.flush()
+        except RequirementError as error:
+            fail(*map(in_options, error.lines()))
         except RhovecError as error:
             fail(in_options(str(error)))
         except typer.TyperException as error:
@@ -97,8 +99,8 @@ def main() -> None:
     app(prog_name="rhovec")
 
 
-def fail(message: str) -> NoReturn:
-    note(message)
+def fail(*lines: str) -> NoReturn:
+    note(*lines)
     sys.exit(2)
 
 
@@ -121,7 +123,7 @@ app.command()(grouped(robustness))
 app.command()(grouped(compare))
 app.command()(grouped(embed))
 app.command()(grouped(similarity))
-app.command()(decode)
+app.command()(grouped(decode))
 app.add_typer(index.app)
 app.add_typer(train.app)
 app.add_typer(corpus.app)

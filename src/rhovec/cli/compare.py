@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,8 @@ from .shared import (
     Seed,
     TraceReading,
     choose_measure,
+    formulae_of,
+    origins,
     picture,
     progress_bar,
 )
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..compare import Comparison, Witness
+    from ..formula import Requirement
 
 WIDTH, HEIGHT = 60, 3  # characters of a drawing on a terminal
 MAX_SHOWN = 6  # variables that are drawn
@@ -54,10 +58,12 @@ def compare(
     from ..traces import TraceMeasure
 
     require_output(plot, (".png",))
-    lines = reading.lines()
-    if len(lines) != 2:
-        raise RhovecError(f"compare takes two formulae, not {len(lines)}; quote each of them")
-    pair, traces = reading.read(lines, schema)
+    requirements, traces = reading.read(schema)
+    if len(requirements) != 2:
+        raise RhovecError(
+            f"compare takes two formulae, not {len(requirements)}; quote each of them"
+        )
+    pair = formulae_of(requirements)
     measure = choose_measure(pair, traces, points)
     with progress_bar("compare") as progress:
         result = compared(pair[0], pair[1], measure, n_traces, seed, confidence, progress=progress)
@@ -66,13 +72,17 @@ def compare(
     if isinstance(measure, TraceMeasure) and traces is not None and result.witness is not None:
         equal = (measure.values == result.witness.trace).all(axis=(1, 2))
         trace_id = traces.ids[int(equal.argmax())]
-    texts = [line.label for line in lines]
+    labels = [requirement.label for requirement in requirements]
     if plot is not None and result.witness is not None:
-        draw(result.witness, used_variables(result), texts, reading.step(traces), trace_id, plot)
+        draw(result.witness, used_variables(result), labels, reading.step(traces), trace_id, plot)
     if as_json:
-        print(json.dumps(to_json(result, texts, trace_id), ensure_ascii=False))
+        print(json.dumps(to_json(result, requirements, trace_id), ensure_ascii=False))
         return
-    print(result)
+    named = [r for r in requirements if r.id or r.title]
+    for name, requirement in zip("ab", requirements, strict=True):
+        if requirement in named:
+            print(f"{name} is {printable(requirement.label)} of {printable(requirement.source)}")
+    print(*[""] * bool(named), result, sep="\n")
     if result.witness is not None:
         name = f" ({printable(trace_id)})" if trace_id else ""
         print(f"\nThat trace{name}, from point 0 on:\n")
@@ -86,12 +96,16 @@ def used_variables(result: Comparison) -> list[str]:
     return [name for name in result.witness.variables if name in names] if result.witness else []
 
 
-def to_json(result: Comparison, texts: list[str], trace_id: str | None) -> dict[str, Any]:
+def to_json(
+    result: Comparison, requirements: Sequence[Requirement], trace_id: str | None
+) -> dict[str, Any]:
     """Everything that was found; a share is {value, low, high, impossible}."""
     witness = result.witness
+    of_a, of_b = origins(requirements)
     return {
-        "a": texts[0],
-        "b": texts[1],
+        "a": requirements[0].text,
+        "b": requirements[1].text,
+        **({"requirements": {"a": of_a, "b": of_b}} if of_a else {}),
         "relation": result.relation,
         "proved": result.proved,
         "statement": result.statement,

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..errors import RhovecError
-from .embed import _warn
-from .output import cell, console
+from ..formula.requirements import name_of, read_bytes
+from .embed import embedded
+from .output import cell, console, printable
 from .shared import (
     Device,
-    FormulaFiles,
+    Files,
     JsonLines,
-    Line,
     ModelPath,
     Reading,
     SchemaFile,
+    formulae_of,
     option,
+    origins,
     progress_bar,
     read_schema,
     read_vectors,
@@ -40,14 +42,15 @@ MAX_TABLE = 50  # answers shown as a table on a terminal
 
 
 class Request(NamedTuple):
-    """Vectors (B, D) to decode, with a name each, and the formulae that they are of, if known."""
+    """Vectors (B, D) to decode, what is known of each, and the formulae that they are of, if any."""
 
-    names: list[str | int]
+    facts: list[dict[str, Any]]  # `request`, a text or number, and before it id, title and source
     vectors: np.ndarray
     formulae: list[Formula] | None
 
 
 def decode(
+    files: Files,
     sources: Annotated[
         list[str] | None,
         typer.Argument(
@@ -57,7 +60,6 @@ def decode(
             show_default=False,
         ),
     ] = None,
-    files: FormulaFiles = None,
     model: ModelPath = None,
     device: Device = None,
     k: Annotated[
@@ -97,7 +99,7 @@ def decode(
         raise RhovecError(f"-k must be 1 or more, not {k}")
     known = read_schema(schema)
     loaded = load(model, device)
-    request = _read(sources or [], files, loaded, known)
+    request = _read(Reading(**vars(files), formulae=sources), loaded, known)
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
     with progress_bar("decoding") as progress:
@@ -112,55 +114,66 @@ def decode(
             groups = zip(request.formulae, found, strict=True)
             found = [exact_check(kernel, phi, group) for phi, group in groups]
     most = k or (1 if request.formulae is None else 5)
-    _write(request.names, [group[:most] for group in found], known, as_json)
+    _write(request.facts, [group[:most] for group in found], known, as_json)
 
 
-def _read(
-    sources: Sequence[str], files: list[str] | None, model: Model, schema: Schema | None
-) -> Request:
+def _read(reading: Reading, model: Model, schema: Schema | None) -> Request:
     import numpy as np
 
+    sources = reading.formulae or []
     paths = [s for s in sources if s.lower().endswith(SUFFIXES)]
-    texts = [s for s in sources if s not in paths]
-    if paths and (texts or files):
+    if paths and (len(paths) < len(sources) or reading.files):
         raise RhovecError("give files of vectors or formulae, not both")
+    if paths and (reading.settings or reading.skip_invalid):
+        raise RhovecError("--set and --skip-invalid go with formulae, not with vectors")
     if paths:
         parts = [_read_vectors(Path(path), model) for path in paths]
-        names = [name for part, _ in parts for name in part]
+        facts = [own for part, _ in parts for own in part]
         if len(parts) > 1:
-            names = list(range(len(names)))
-        return Request(names, np.concatenate([rows for _, rows in parts]), None)
-    reading = Reading(texts, files)
-    lines = reading.lines()
-    if lines[0].text.lstrip().startswith("{"):
-        return Request(*_json_vectors(lines, model), None)
-    parsed = standardised(reading.parse(lines, schema), schema)
-    _warn(model, parsed)
-    vectors = model.embed(parsed, warn=False)
-    return Request([line.label for line in lines], vectors, parsed)
+            facts = [{"request": i} for i in range(len(facts))]
+        return Request(facts, np.concatenate([rows for _, rows in parts]), None)
+    contents = reading.contents(bool(sources))
+    if contents and contents[0][1].lstrip().startswith(b"{"):
+        return Request(*_json_vectors(contents, model), None)
+    requirements = standardised(reading.requirements(schema, contents=contents), schema)
+    vectors = embedded(model, requirements)
+    facts = [
+        {**origin, "request": one.text}
+        for one, origin in zip(requirements, origins(requirements), strict=True)
+    ]
+    return Request(facts, vectors, formulae_of(requirements))
 
 
-def _read_vectors(path: Path, model: Model) -> tuple[list[str | int], np.ndarray]:
+def _read_vectors(path: Path, model: Model) -> tuple[list[dict[str, Any]], np.ndarray]:
     if path.suffix.lower() == ".jsonl":
-        return _json_vectors(Reading(files=[str(path)]).lines(), model)
+        return _json_vectors([(str(path), read_bytes(path))], model)
     rows = _unit_rows(model, read_vectors(path), str(path))
-    return list(range(len(rows))), rows
+    return [{"request": i} for i in range(len(rows))], rows
 
 
-def _json_vectors(lines: Iterable[Line], model: Model) -> tuple[list[str | int], np.ndarray]:
+def _json_vectors(
+    contents: Iterable[tuple[str, bytes]], model: Model
+) -> tuple[list[dict[str, Any]], np.ndarray]:
     import numpy as np
 
-    names: list[str | int] = []
+    facts: list[dict[str, Any]] = []
     rows = []
-    for text, place, _ in lines:
-        try:
-            entry = json.loads(text)
-            name, vector = entry.get("formula", len(names)), entry["vector"]
-        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
-            raise RhovecError(f"{place}: not a JSON object with a vector") from None
-        names.append(name)
-        rows.append(_unit_rows(model, vector, place)[0])
-    return names, np.stack(rows)
+    for name, data in contents:
+        for number, line in enumerate(data.splitlines(), 1):
+            if not line.strip():
+                continue
+            place = f"{name}:{number}"
+            try:
+                entry = json.loads(line)
+                own = {key: entry[key] for key in ("id", "title", "source") if key in entry}
+                own["request"], vector = entry.get("formula", len(facts)), entry["vector"]
+            except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+                raise RhovecError(f"{place}: not a JSON object with a vector") from None
+            facts.append(own)
+            rows.append(_unit_rows(model, vector, place)[0])
+    if not rows:
+        raise RhovecError(f"{name}: there is no vector in it")
+    return facts, np.stack(rows)
 
 
 def _unit_rows(model: Model, vectors: Any, place: str) -> np.ndarray:
@@ -187,25 +200,36 @@ def _ladders(
 
 
 def _write(
-    names: Sequence[str | int], found: Sequence[Sequence[Any]], schema: Schema | None, as_json: bool
+    facts: Sequence[dict[str, Any]],
+    found: Sequence[Sequence[Any]],
+    schema: Schema | None,
+    as_json: bool,
 ) -> None:
     def text_of(phi: Formula) -> str:
         return str(phi) if schema is None else schema.to_text(phi)
 
+    columns = ("formula", "nodes", "similarity", "kernel", "standard_error")
     rows = [
-        (name, text_of(one.formula), one.formula.size, *one[1:])
-        for name, group in zip(names, found, strict=True)
-        for one in group
+        [(text_of(one.formula), one.formula.size, *one[1:]) for one in group] for group in found
     ]
-    columns = ("request", "formula", "nodes", "similarity", "kernel", "standard_error")
+    names = [name_of(own.get("id", ""), own.get("title", "")) for own in facts]
     if as_json:
-        for row in rows:
-            print(json.dumps(dict(zip(columns, row, strict=False)), ensure_ascii=False))
-    elif sys.stdout.isatty() and len(rows) <= MAX_TABLE:
-        show(rows)
+        for own, group in zip(facts, rows, strict=True):
+            for row in group:
+                answer = dict(zip(columns, row, strict=False))
+                print(json.dumps(own | answer, ensure_ascii=False))
+    elif sys.stdout.isatty() and sum(map(len, rows)) <= MAX_TABLE:
+        show([
+            (name or own["request"], *row)
+            for own, name, group in zip(facts, names, rows, strict=True)
+            for row in group
+        ])  # fmt: skip
     else:
-        for row in rows:
-            print(row[1])
+        for own, name, group in zip(facts, names, rows, strict=True):
+            if name:
+                print(printable(f"# {name}, {own.get('source', '')}"))
+            for text, *_ in group:
+                print(text)
 
 
 def show(rows: Sequence[tuple[Any, ...]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
@@ -16,6 +17,9 @@ from .shared import (
     ModelPath,
     Reading,
     SchemaFile,
+    formulae_of,
+    naming,
+    origins,
     output_file,
     progress_bar,
     read_schema,
@@ -25,7 +29,7 @@ from .shared import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..formula import Formula
+    from ..formula import Requirement
     from ..models.model import Model
 
 
@@ -56,39 +60,41 @@ def embed(
 
     suffix = require_output(output, (".jsonl", ".npy"))
     known = read_schema(schema)
-    lines = reading.lines()
-    parsed = standardised(reading.parse(lines, known), known)
-    vectors = embedded(load(model, device), parsed, kind)
-    labels = [line.label for line in lines]
+    requirements = standardised(reading.requirements(known), known)
+    vectors = embedded(load(model, device), requirements, kind)
     if output is None:
-        _write_vectors(labels, vectors, sys.stdout)
+        _write_vectors(requirements, vectors, sys.stdout)
     elif suffix == ".npy":
         save_array(output, vectors)
     else:
         with replacing_text(output) as text:
-            _write_vectors(labels, vectors, text)
+            _write_vectors(requirements, vectors, text)
 
 
 def embedded(
-    model: Model, formulae: Sequence[Formula], kind: Literal["kernel", "cosine"] = "kernel"
+    model: Model,
+    requirements: Sequence[Requirement],
+    kind: Literal["kernel", "cosine"] = "kernel",
 ) -> np.ndarray:
     """(B, D): the formulae's vectors; a warning on stderr if the model was not trained for them."""
-    with progress_bar("embedding") as progress:
-        vectors = model.embed(list(formulae), kind=kind, warn=False, progress=progress)
-    _warn(model, formulae)
-    return vectors
-
-
-def _write_vectors(labels: Sequence[str], vectors: np.ndarray, stream: IO[str]) -> None:
-    for label, vector in zip(labels, vectors, strict=True):
-        numbers = ", ".join([f"{x:.9g}" for x in vector.tolist()])  # enough for every float32
-        text = json.dumps(label, ensure_ascii=False)
-        stream.write(f'{{"formula": {text}, "vector": [{numbers}]}}\n')
-
-
-def _warn(model: Model, formulae: Sequence[Formula]) -> None:
     from ..models.model import describe
 
+    formulae = formulae_of(requirements)
+    with (
+        naming(requirements, partial(model.embed, warn=False)),
+        progress_bar("embedding") as progress,
+    ):
+        vectors = model.embed(formulae, kind=kind, warn=False, progress=progress)
     message = describe(model.outside(formulae), len(formulae))
     if message:
         note(f"warning: {message}")
+    return vectors
+
+
+def _write_vectors(
+    requirements: Sequence[Requirement], vectors: np.ndarray, stream: IO[str]
+) -> None:
+    for one, origin, vector in zip(requirements, origins(requirements), vectors, strict=True):
+        numbers = ", ".join([f"{x:.9g}" for x in vector.tolist()])  # enough for every float32
+        facts = json.dumps({**origin, "formula": one.text}, ensure_ascii=False)
+        stream.write(f'{facts[:-1]}, "vector": [{numbers}]}}\n')

@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..errors import RhovecError
+from ..formula.requirements import name_of
 from .output import cell, console, write_csv, write_jsonl
 from .shared import (
     JsonLines,
     JsonObject,
-    Line,
     Reading,
     SchemaFile,
     Seed,
     TraceReading,
+    formulae_of,
     grouped,
+    naming,
     option,
+    origins,
     progress_bar,
     read_schema,
     read_vectors,
@@ -34,8 +39,8 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
-    from ..formula import Formula, Schema
-    from ..kernel import StlKernel
+    from ..formula import Formula, Requirement, Schema
+    from ..kernel import Progress, StlKernel
     from ..search import Hit, Index, Vectors
     from ..traces import Traces
 
@@ -59,7 +64,8 @@ NewTags = Annotated[
     option("--tags", metavar="TAGS", help="Tags for the formulae, separated by commas."),
 ]
 COLUMNS = (
-    "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement",
+    "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement", "title",
+    "source",
 )  # fmt: skip
 
 
@@ -101,11 +107,12 @@ def build(
     if reading.traces and model:
         raise RhovecError("--traces go with signatures, not with --model")
     traces, known = reading.read_traces(), read_schema(schema)
-    lines = reading.lines()
-    parsed = reading.parse(lines, known, traces)
-    vectors = _load_model(model) or _kernel_for(parsed, traces, known, n_traces, sigma2, seed)
-    with progress_bar("vectors") as progress, Index.build(
-        parsed, library, vectors=vectors, schema=known, requirements=_identifiers(lines),
+    requirements = reading.requirements(known, traces)
+    vectors = _load_model(model) or _kernel_for(
+        standardised(requirements, known), traces, n_traces, sigma2, seed
+    )
+    with _vectors(requirements, vectors, known) as progress, Index.build(
+        _with_places(requirements), library, vectors=vectors, schema=known,
         tags=split_names(tags), stored=stored, progress=progress,
     ) as index:  # fmt: skip
         _tell({"library": str(library), "formulae": len(index)}, as_json)
@@ -125,12 +132,9 @@ def add(
     rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
     """
     with _opened(library, model, formulae=True) as index:
-        lines = reading.lines()
-        parsed = reading.parse(lines, index.schema)
-        with progress_bar("vectors") as progress:
-            ids = index.add(
-                parsed, requirements=_identifiers(lines), tags=split_names(tags), progress=progress
-            )
+        requirements = reading.requirements(index.schema)
+        with _vectors(requirements, index.vectors, index.schema) as progress:
+            ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
         _tell({"added": ids, "formulae": len(index)}, as_json)
 
 
@@ -198,19 +202,23 @@ def search(
     if vectors and rerank:
         raise RhovecError("--rerank compares with a formula; --vectors have none")
     with _opened(library, model, formulae=not vectors) as index:
-        queries: Any
-        if vectors:
-            queries = read_vectors(vectors)
-            labels = [f"row {i}" for i in range(len(queries))]
-        else:
-            lines = reading.lines()
-            queries = reading.parse(lines, index.schema)
-            labels = [line.label for line in lines]
-        found = index.search(
-            queries, k, variables=split_names(uses), max_depth=max_depth, tags=split_names(tags),
-            rerank=rerank,
+        choice = partial(
+            index.search, k=k, variables=split_names(uses), max_depth=max_depth,
+            tags=split_names(tags), rerank=rerank,
         )  # fmt: skip
-        _write("query", labels, found, as_json)
+        if vectors:
+            rows = read_vectors(vectors)
+            found, facts = choice(rows), [{"query": f"row {i}"} for i in range(len(rows))]
+        else:
+            requirements = reading.requirements(index.schema)
+            with _vectors(requirements, index.vectors, index.schema):
+                found = choice(requirements)
+            named = origins(requirements, "query_")
+            facts = [
+                {**origin, "query": one.text}
+                for one, origin in zip(requirements, named, strict=True)
+            ]
+        _write(facts, found, as_json)
 
 
 @app.command()
@@ -230,7 +238,7 @@ def duplicates(
     with _opened(library, model) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
-        _write("group", [str(i + 1) for i in range(len(groups))], groups, as_json)
+        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, as_json)
 
 
 @app.command()
@@ -272,8 +280,24 @@ def upgrade(
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def _identifiers(lines: Sequence[Line]) -> list[str | None]:
-    return [line.id or None for line in lines]
+@contextmanager
+def _vectors(
+    requirements: Sequence[Requirement], vectors: Any, schema: Schema | None
+) -> Iterator[Progress]:
+    """A progress bar while vectors are made; an error that is due to a requirement names it."""
+    from ..search.vectors import as_vectors
+
+    def probe(formulae: list[Formula]) -> object:
+        lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
+        return as_vectors(vectors).embed(lowered)
+
+    with naming(requirements, probe), progress_bar("vectors") as progress:
+        yield progress
+
+
+def _with_places(requirements: Sequence[Requirement]) -> list[Requirement]:
+    """What is stored: "formula 1", as messages call an argument, is no place to look it up."""
+    return [r if ":" in r.source else replace(r, source="") for r in requirements]
 
 
 def _opened(library: Path, model: str | None = None, formulae: bool = False) -> Index:
@@ -296,9 +320,8 @@ def _load_model(name: str | None) -> Vectors | None:
 
 
 def _kernel_for(
-    formulae: list[Formula],
+    requirements: list[Requirement],
     traces: Traces | None,
-    schema: Schema | None,
     n_traces: int | None,
     sigma2: float,
     seed: int,
@@ -310,7 +333,7 @@ def _kernel_for(
 
     if traces is not None:
         return StlKernel(TraceMeasure(traces.values, traces.variables), n_traces, sigma2, seed)
-    kernel = usual_kernel(standardised(formulae, schema), n_traces)
+    kernel = usual_kernel(formulae_of(requirements), n_traces)
     return replace(kernel, sigma2=sigma2, seed=seed)
 
 
@@ -332,14 +355,17 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
     print("; ".join(words))
 
 
-def _write(kind: str, labels: Sequence[str], found: Sequence[list[Hit]], as_json: bool) -> None:
-    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV."""
+def _write(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], as_json: bool) -> None:
+    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV.
+
+    facts: of each query or group; the last is what it is called if it has no name.
+    """
     if not as_json and sys.stdout.isatty():
-        show(kind, labels, found)
+        show(facts, found)
         return
     rows: list[dict[str, Any]] = [
-        {kind: label, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
-        for label, hits in zip(labels, found, strict=True)
+        {**own, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        for own, hits in zip(facts, found, strict=True)
         for rank, hit in enumerate(hits, 1)
     ]
     rows = [row | {"formula": str(row["formula"])} for row in rows]
@@ -347,22 +373,24 @@ def _write(kind: str, labels: Sequence[str], found: Sequence[list[Hit]], as_json
         write_jsonl(sys.stdout, rows)
         return
     cells = ([*row.values()] for row in (row | {"tags": " ".join(row["tags"])} for row in rows))
-    write_csv(sys.stdout, [kind, *COLUMNS], cells)
+    write_csv(sys.stdout, [*(facts[0] if facts else ["group"]), *COLUMNS], cells)
 
 
-def show(kind: str, labels: Sequence[str], found: Sequence[list[Hit]]) -> None:
+def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:
     """Print a table per query or group."""
     from rich.table import Table
 
-    for label, hits in zip(labels, found, strict=True):
+    for own, hits in zip(facts, found, strict=True):
         names = ("id", "requirement", "similarity", "kernel", "formula", "tags")
+        *_, (kind, text) = own.items()
+        label = name_of(own.get("query_id", ""), own.get("query_title", "")) or text
         table = Table(*names, title_justify="left", title=cell(f"{kind}: {label}"))
         for hit in hits:
             exact = "" if hit.kernel is None else f"{hit.kernel:.4f}"
             if hit.standard_error is not None:
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
-                str(hit.id), cell(hit.requirement or ""), f"{hit.similarity:.4f}", exact,
-                cell(str(hit.formula)), cell(", ".join(hit.tags)),
+                str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
+                f"{hit.similarity:.4f}", exact, cell(str(hit.formula)), cell(", ".join(hit.tags)),
             )  # fmt: skip
         console().print(table)

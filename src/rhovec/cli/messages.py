@@ -16,7 +16,15 @@ HINTS = {
     "pass tolerance=..., or declare the variables discrete": (
         "give --tolerance, or name the variables with --discrete"
     ),
+    "no file has the parameter": "--set: no file has the parameter",
+    "pass its unit in units=...": "give its unit with --units",
+    "needs the units of the variables (units=...)": "needs the unit of the variable, with --units",
+    "pass labels=..., with its codes": "give them with --labels",
+    "the sampling step; pass dt": "the sampling step; give it with --dt",
     'give longer traces, or end="hold"': "give longer traces, or --end hold",
+    'ask for its values at all times (trace=True), or give end="hold"': (
+        "ask for its values at all times with --trace, or give --end hold"
+    ),
     "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
     'take device="cpu"': "give --device cpu",
     'device="cuda" needs torch': "--device cuda needs torch",
@@ -28,6 +36,10 @@ HINTS = {
     ),
     "lower the formula with a Schema first": "give a --schema",
     "bring its channel to smaller numbers with a Schema": "scale its channel with a --schema",
+    "exact signatures take it: rv.StlKernel(...).signatures(formula)": (
+        "exact signatures take it, in `rhovec index build` without --model and `rhovec similarity "
+        "--by kernel`"
+    ),
     'ask for kind="kernel"': "give --kind kernel",
     ", or in Python with rv.Index.upgrade(old, new)": "",
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+MAX_LINE = 900  # characters of a line on stderr; a name in a file may be of any length
 # C0 and C1 controls, line and paragraph separators, and what turns the direction of writing.
 _CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -69,9 +70,11 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
-def note(message: str) -> None:
-    """One line on stderr."""
-    print(f"rhovec: {printable(' '.join(message.split()))}", file=sys.stderr)
+def note(message: str, *more: str) -> None:
+    """One line on stderr, and if there is more to say, indented ones below it."""
+    for before, text in zip(("rhovec: ", *["  "] * len(more)), (message, *more), strict=True):
+        line = before + printable(" ".join(text.split()))
+        print(line if len(line) <= MAX_LINE else line[: MAX_LINE - 3] + "...", file=sys.stderr)
 
 
 # -- CSV and JSON ----------------------------------------------------------------------------------

@@ -8,13 +8,25 @@ import sys
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..errors import RhovecError
-from .output import cell, console, replacing_text, require_output, save_array, write_csv
-from .shared import JsonLines, SchemaFile, TraceReading, output_file
+from ..formula.requirements import name_of
+from .output import cell, console, note, replacing_text, require_output, save_array, write_csv
+from .shared import (
+    JsonLines,
+    SchemaFile,
+    TraceReading,
+    formulae_of,
+    naming,
+    origins,
+    output_file,
+)
+
+if TYPE_CHECKING:
+    from ..formula import Formula
 
 SUFFIXES = (".csv", ".json", ".jsonl", ".npy")
 
@@ -54,16 +66,27 @@ def robustness(
 
     from ..robustness import robustness as robustness_of
     from ..robustness import satisfaction as satisfaction_of
+    from ..traces.reading import listed
 
     suffix = require_output(output, SUFFIXES, as_json)
-    lines = reading.lines()
-    parsed, traces = reading.read(lines, schema)
+    requirements, traces = reading.read(schema)
     if traces is None:
         raise RhovecError("no traces given: name a file or a folder with --traces")
     evaluate = satisfaction_of if satisfied else robustness_of
     lengths = {x.shape[1] for x in traces.values}
     arrays = np.stack(traces.values) if len(lengths) == 1 else traces.values
-    values = evaluate(parsed, arrays, variables=traces.variables, trace=every_step, end=end)
+
+    def work(formulae: list[Formula]) -> Any:
+        return evaluate(formulae, arrays, variables=traces.variables, trace=every_step, end=end)
+
+    with naming(requirements, work):
+        values = work(formulae_of(requirements))
+    back = [r.place for r in requirements if r.formula.only_looks_back]
+    if back and not every_step:
+        note(
+            f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "
+            "--trace gives its value at every step"
+        )
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
@@ -74,8 +97,8 @@ def robustness(
     kind = "satisfied" if satisfied else "robustness"
     by_trace = values if isinstance(values, list) else np.moveaxis(values, 1, 0)
     records: Iterable[Record] = (
-        {"formula": line.label, "trace": trace, kind: by_trace[n][b].tolist()}
-        for b, line in enumerate(lines)
+        {**origin, "formula": one.text, "trace": trace, kind: by_trace[n][b].tolist()}
+        for b, (one, origin) in enumerate(zip(requirements, origins(requirements), strict=True))
         for n, trace in enumerate(traces.ids)
     )
     if output is not None:
@@ -92,7 +115,8 @@ def robustness(
 # -- records ---------------------------------------------------------------------------------------
 
 # One per formula and trace: {"formula": ..., "trace": ..., "robustness" or "satisfied": value}; the
-# value is a number or a bool, or with --trace a list of them, one per step.
+# value is a number or a bool, or with --trace a list of them, one per step. Before these stand id, title
+# and source if formulae have names.
 Record = dict[str, Any]
 
 
@@ -103,13 +127,14 @@ def as_csv(records: Iterable[Record], stream: IO[str]) -> None:
     steps = isinstance(list(first.values())[-1], list)
 
     def rows() -> Iterable[tuple[Any, ...]]:
-        for formula, trace, value in (r.values() for r in chain([first], records)):
+        for *facts, value in (r.values() for r in chain([first], records)):
             if steps:
-                yield from ((formula, trace, t, v) for t, v in enumerate(value))
+                yield from ((*facts, t, v) for t, v in enumerate(value))
             else:
-                yield formula, trace, value
+                yield *facts, value
 
-    write_csv(stream, ["formula", "trace", *["step"] * steps, list(first)[-1]], rows())
+    *names, kind = first
+    write_csv(stream, [*names, *["step"] * steps, kind], rows())
 
 
 def as_jsonl(records: Iterable[Record], stream: IO[str]) -> None:
@@ -141,7 +166,9 @@ def show_table(records: Iterable[Record]) -> None:
     table: Table | None = None
     last = None
     for record in records:
-        formula, trace, value = record.values()
+        *origin, formula, trace, value = record.values()
+        if origin and (name := name_of(*origin[:2])):
+            formula = f"{name}: {formula}"
         if table is None:
             table = Table("formula", "trace")
             if isinstance(value, list):

@@ -5,19 +5,27 @@ from __future__ import annotations
 import inspect
 import sys
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import RhovecError
+from ..errors import FormulaError, HorizonError, Problem, RequirementError, RhovecError
 from ..formula import Formula, Schema
-from ..formula.lines import Line as Line
-from ..formula.lines import parse_lines, read_data, read_file, split_id
+from ..formula.requirements import (
+    Requirement,
+    read_bytes,
+    read_data,
+    require_some,
+    resolve,
+    split_header,
+)
+from .messages import in_options
+from .output import note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,8 +91,8 @@ JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.
 FormulaFiles = Annotated[
     list[str] | None,
     formula_files(
-        "Read formulae from a file: one per line, `ID: formula` if you like, comments after #; "
-        "or the column `formula` of a .csv. - is stdin. May be repeated.",
+        "Read a requirement file: lines `ID: formula`, definitions, comments after #; or the columns "
+        "id, title, tags and formula of a .csv. - is stdin. May be repeated.",
         rich_help_panel=READING,
     ),
 ]
@@ -115,7 +123,57 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Files:
+    """Requirement files."""
+
+    files: FormulaFiles = None
+    settings: Annotated[
+        list[str] | None,
+        option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Replace the value of a parameter of the files. May be repeated.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    skip_invalid: Annotated[
+        bool,
+        typer.Option(
+            "--skip-invalid",
+            help="Go on without requirements that are wrong, and list them on stderr.",
+            rich_help_panel=READING,
+        ),
+    ] = False
+
+    def contents(self, others: bool) -> list[tuple[str, bytes]]:
+        """Name and content of the -F files, otherwise of stdin, unless there are others."""
+        files = list(self.files or ())
+        if not files and not others:
+            if sys.stdin is None or sys.stdin.isatty():
+                raise RhovecError(
+                    "no formula given: write it as an argument, in a file (-F), or pipe it"
+                )
+            files = ["-"]
+        return [
+            ("stdin", sys.stdin.buffer.read()) if file == "-" else (file, read_bytes(file))
+            for file in files
+        ]
+
+    def parameters(self) -> dict[str, str]:
+        """What --set asks for."""
+        return dict(_pair(text, "--set", "T=3") for text in self.settings or ())
+
+    def left_out(self, problems: Sequence[Problem]) -> None:
+        """Raise what is wrong; with --skip-invalid, only tell."""
+        if problems and not self.skip_invalid:
+            raise RequirementError(problems)
+        if problems:
+            count = f"{len(problems):,} requirement{'' if len(problems) == 1 else 's'}"
+            note(f"left out {count}:", *(in_options(str(problem)) for problem in problems))
+
+
+@dataclass(frozen=True)
+class Reading(Files):
     """Formulae, and how they are read."""
 
     formulae: Annotated[
@@ -127,7 +185,6 @@ class Reading:
             show_default=False,
         ),
     ] = None
-    files: FormulaFiles = None
     dt: Annotated[
         str | None,
         option(
@@ -155,21 +212,53 @@ class Reading:
         float | None,
         option(help="Tolerance of == and != on all other variables.", rich_help_panel=READING),
     ] = None
+    units: Annotated[
+        list[str] | None,
+        option(
+            metavar="NAME=UNIT",
+            help="Unit of a variable, for thresholds in other units: with --units speed=m/s, "
+            "speed > 120 km/h is converted. May be repeated.",
+            rich_help_panel=READING,
+        ),
+    ] = None
+    labels: Annotated[
+        list[str] | None,
+        option(
+            metavar="NAME=LABELS",
+            help="Names of a variable's values: with --labels gear=P:0,D:3 you can write "
+            'gear == "D". May be repeated.',
+            rich_help_panel=READING,
+        ),
+    ] = None
 
-    def lines(self) -> list[Line]:
-        """The formulae given: arguments, then those of the -F files, otherwise stdin's."""
-        lines = [split_id(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
-        sources = list(self.files or ())
-        if not lines and not sources:
-            if sys.stdin is None or sys.stdin.isatty():
-                raise RhovecError(
-                    "no formula given: write it as an argument, in a file (-F), or pipe it"
-                )
-            sources = ["-"]
-        for source in sources:
-            stdin = source == "-"
-            lines += read_data(sys.stdin.buffer.read(), "stdin") if stdin else read_file(source)
-        return lines
+    def requirements(
+        self,
+        schema: Schema | None = None,
+        traces: Traces | None = None,
+        contents: list[tuple[str, bytes]] | None = None,
+        dialect: str | None = None,
+    ) -> list[Requirement]:
+        """The arguments, then what the -F files hold, otherwise stdin.
+
+        A schema says what --dt, --discrete and --tolerance do. Arguments may use what files define.
+        contents: of the files or of stdin, if they were read before.
+        """
+        arguments = [
+            split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)
+        ]
+        if contents is None:
+            contents = self.contents(bool(arguments))
+        statements = [s for name, data in contents for s in read_data(data, name)]
+        found, problems = resolve(
+            statements + arguments,
+            self.parameters(),
+            **self.options(schema, traces),
+            dialect=dialect,
+        )
+        self.left_out(problems)
+        require_some(found, problems, ", ".join(name for name, _ in contents) or "the arguments")
+        own = {argument.source for argument in arguments}
+        return sorted(found, key=lambda requirement: requirement.source not in own)
 
     def step(self, traces: Traces | None) -> float | str | None:
         """The sampling step that --dt asks for."""
@@ -181,20 +270,33 @@ class Reading:
             )
         return traces.dt
 
-    def parse(
-        self, lines: Iterable[Line], schema: Schema | None = None, traces: Traces | None = None
-    ) -> list[Formula]:
-        """Parse lines; a schema says what --dt, --discrete and --tolerance do."""
-        names: Iterable[str] = split_names(self.discrete)
-        dt, tolerance = self.step(traces), self.tolerance
+    def options(self, schema: Schema | None, traces: Traces | None) -> dict[str, Any]:
+        """The options of `parse`."""
+        own: dict[str, Any] = {"dt": self.step(traces), "tolerance": self.tolerance}
+        own["discrete"] = split_names(self.discrete)
+        own["units"] = dict(_pair(text, "--units", "speed=km/h") for text in self.units or ())
         if schema is not None:
-            if dt is not None or names or tolerance is not None:
-                raise RhovecError("--dt, --discrete and --tolerance: the schema says these")
-            names = {name for c in schema.channels if c.discrete for name in c.variables}
-            dt, tolerance = schema.dt, schema.tolerance
-        return parse_lines(
-            lines, dt=dt, rounding=self.rounding, discrete=names, tolerance=tolerance
-        )
+            if any(value not in (None, [], {}) for value in own.values()):
+                raise RhovecError(
+                    "--dt, --discrete, --tolerance and --units: the schema says these"
+                )
+            own = schema.options()
+        return {**own, "rounding": self.rounding, "labels": self.codes()}
+
+    def codes(self) -> dict[str, dict[str, float]]:
+        """What --labels asks for."""
+        found = {}
+        for text in self.labels or ():
+            name, listed = _pair(text, "--labels", example := "gear=P:0,D:3")
+            codes: dict[str, float] = {}
+            for item in listed.split(","):
+                label, _, code = item.rpartition(":")
+                try:
+                    codes[label.strip()] = int(code)
+                except ValueError:
+                    raise RhovecError(f"--labels {text}: write it as {example}") from None
+            found[name] = codes
+        return found
 
 
 @dataclass(frozen=True)
@@ -267,42 +369,98 @@ class TraceReading(Reading):
             )
         return None
 
-    def read(self, lines: list[Line], schema: Path | None) -> tuple[list[Formula], Traces | None]:
-        """The formulae and the traces that they are about.
+    def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
+        """The requirements and the traces that they are about.
 
         Without --traces, these are random ones: a schema then standardises the formulae.
         """
         known, traces = read_schema(schema), self.read_traces()
-        formulae = self.parse(lines, known, traces)
+        found = self.requirements(known, traces)
         if traces is None:
-            return standardised(formulae, known), None
-        require_variables(lines, formulae, traces.variables)
-        return formulae, traces
+            return standardised(found, known), None
+        names = dict.fromkeys(traces.variables)
+        problems = [unknown_variables(requirement, names) for requirement in found]
+        self.left_out([problem for problem in problems if problem])
+        left = [r for r, problem in zip(found, problems, strict=True) if not problem]
+        if not left:
+            raise RhovecError("no formula is left: the traces lack variables of all of them")
+        return left, traces
 
 
 # -- formulae --------------------------------------------------------------------------------------
 
 
-def standardised(formulae: list[Formula], schema: Schema | None) -> list[Formula]:
+def standardised(requirements: list[Requirement], schema: Schema | None) -> list[Requirement]:
     """The formulae over x_0, x_1, ... that models and random traces are about."""
-    return formulae if schema is None else [schema.lower(phi) for phi in formulae]
+    if schema is None:
+        return requirements
+    with naming(requirements, lambda formulae: [schema.lower(phi) for phi in formulae]):
+        return [replace(r, formula=schema.lower(r.formula)) for r in requirements]
 
 
-def require_variables(
-    lines: Iterable[Line], formulae: Iterable[Formula], names: Iterable[str]
-) -> None:
-    """Refuse a formula that uses a variable which the traces do not have, and say where it is."""
+def unknown_variables(requirement: Requirement, names: Mapping[str, object]) -> Problem | None:
+    """What is wrong with a formula that uses variables which the traces do not have."""
     from ..traces.reading import listed
 
-    has = list(names)
-    known = set(has)
-    for line, phi in zip(lines, formulae, strict=True):
-        missing = [name for name in phi.variables if name not in known]
-        if missing:
-            raise RhovecError(
-                f"{line.place}: the formula uses {listed(missing)}, but the traces have "
-                f"{listed(has)}; --variables names those of an .npy file"
-            )
+    missing = [name for name in requirement.formula.variables if name not in names]
+    if not missing:
+        return None
+    return Problem(
+        requirement.place,
+        f"the formula uses {listed(missing)}, but the traces have {listed(list(names))}; "
+        "--variables names those of an .npy file",
+    )
+
+
+@contextmanager
+def naming(
+    requirements: Sequence[Requirement], probe: Callable[[list[Formula]], object]
+) -> Iterator[None]:
+    """Work on requirements; an error that is due to one of them names it.
+
+    probe: does the same work, or enough of it to fail in the same way, on some of the formulae.
+    """
+
+    def error_of(some: Sequence[Requirement]) -> RhovecError | None:
+        try:
+            probe([requirement.formula for requirement in some])
+        except RhovecError as error:
+            return error
+        return None
+
+    try:
+        yield
+    except RhovecError:
+        left = list(requirements)
+        found = error_of(left)
+        while found and len(left) > 1:
+            middle = len(left) // 2
+            left = left[:middle] if error_of(left[:middle]) else left[middle:]
+            found = error_of(left)
+        if found is None:
+            raise  # it is not about a formula, or it takes several of them
+        about_formula = isinstance(found, FormulaError | HorizonError)
+        if about_formula or not all(error_of([other]) for other in requirements[:2]):
+            message = str(found).replace("formula 0", "the formula")
+            raise RhovecError(f"{left[0].place}: {message}") from None
+        raise
+
+
+def origins(requirements: Sequence[Requirement], before: str = "") -> list[dict[str, str]]:
+    """Identifier, title and source for the records of requirements, if some have a name.
+
+    before: put before the names of the fields.
+    """
+    if not any(r.id or r.title for r in requirements):
+        return [{} for _ in requirements]
+    return [
+        {f"{before}{key}": getattr(r, key) for key in ("id", "title", "source")}
+        for r in requirements
+    ]
+
+
+def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:
+    return [requirement.formula for requirement in requirements]
 
 
 def read_schema(path: Path | None) -> Schema | None:
@@ -317,6 +475,14 @@ def read_schema(path: Path | None) -> Schema | None:
         raise RhovecError(f"{path}: no UTF-8 text") from None
     except RhovecError as error:
         raise RhovecError(f"{path}: {error}") from None
+
+
+def _pair(text: str, option: str, example: str) -> tuple[str, str]:
+    """Both sides of `speed=km/h`; names may have an equals sign, what follows has none."""
+    name, _, value = (part.strip() for part in text.rpartition("="))
+    if not name or not value:
+        raise RhovecError(f"{option} {text}: write it as {example}")
+    return name, value
 
 
 def split_names(text: str) -> list[str]:

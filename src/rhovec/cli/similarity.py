@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterator
 from itertools import chain, combinations
@@ -34,7 +35,10 @@ from .shared import (
     Seed,
     TraceReading,
     choose_measure,
+    formulae_of,
+    naming,
     option,
+    origins,
     output_file,
     picture,
     progress_bar,
@@ -43,6 +47,7 @@ from .shared import (
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..formula import Requirement
     from ..kernel import SampledKernel
 
 DEFAULT_TRACES = 10_000  # random traces
@@ -54,7 +59,7 @@ LABEL = 48  # characters of a formula in a picture
 class Result(NamedTuple):
     """What was computed about formulae: one or more matrices (n, n), and how."""
 
-    labels: list[str]
+    requirements: list[Requirement]
     values: dict[str, np.ndarray]  # some of model, kernel, standard_error, in this order
     facts: dict[str, Any]
 
@@ -63,9 +68,12 @@ class Result(NamedTuple):
         values = dict(self.values)
         if {"model", "kernel"} <= set(values):
             values["difference"] = values["model"] - values["kernel"]
-        for i, j in combinations(range(len(self.labels)), 2):
+        formulae, others = origins(self.requirements), origins(self.requirements, "other_")
+        for (i, one), (j, other) in combinations(enumerate(self.requirements), 2):
             numbers = {name: matrix[i, j].item() for name, matrix in values.items()}
-            yield {"formula": self.labels[i], "other": self.labels[j], **numbers}
+            yield {
+                **formulae[i], "formula": one.text, **others[j], "other": other.text, **numbers
+            }  # fmt: skip
 
     @property
     def title(self) -> str:
@@ -141,10 +149,10 @@ def similarity(
             raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
     elif model is not None:
         raise RhovecError("--model goes with --by model or both, without --traces and --boolean")
-    lines = reading.lines()
-    if len(lines) < 2:
+    requirements, traces = reading.read(schema)
+    if len(requirements) < 2:
         raise RhovecError("similarity is between formulae: give two or more")
-    parsed, traces = reading.read(lines, schema)
+    formulae = formulae_of(requirements)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     kernel: SampledKernel | None = None
@@ -152,7 +160,7 @@ def similarity(
         from ..models.model import load
 
         loaded = load(model, device)
-        vectors = embedded(loaded, parsed)
+        vectors = embedded(loaded, requirements)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
         facts["model"] = loaded.fingerprint
         if by == "both":
@@ -162,15 +170,15 @@ def similarity(
 
         count = DEFAULT_TRACES if n_traces is None and traces is None else n_traces
         kernel = (BooleanKernel if boolean else StlKernel)(
-            choose_measure(parsed, traces, points), count, 0.2 if sigma2 is None else sigma2, seed,
+            choose_measure(formulae, traces, points), count, 0.2 if sigma2 is None else sigma2, seed,
             device="cpu" if device is None else device,
         )  # fmt: skip
     if kernel is not None:
-        with progress_bar("kernel") as progress:
-            values["kernel"] = kernel.gram(parsed, progress=progress)
+        with naming(requirements, kernel.gram), progress_bar("kernel") as progress:
+            values["kernel"] = kernel.gram(formulae, progress=progress)
         if errors and suffix != ".npy":
             with progress_bar("standard errors") as progress:
-                values["standard_error"] = kernel.gram_errors(parsed, progress=progress)
+                values["standard_error"] = kernel.gram_errors(formulae, progress=progress)
         facts |= {
             "kernel": "boolean" if boolean else "robustness",
             "traces": kernel.measure.count(kernel.n_traces),
@@ -178,7 +186,7 @@ def similarity(
             "seed": seed,
             "sigma2": kernel.sigma2,
         }
-    write(Result([line.label for line in lines], values, facts), output, plot, as_json)
+    write(Result(requirements, values, facts), output, plot, as_json)
 
 
 def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) -> None:
@@ -196,7 +204,7 @@ def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) 
             )
     elif as_json:
         as_jsonl(found, sys.stdout)
-    elif sys.stdout.isatty() and len(found.labels) * (len(found.labels) - 1) // 2 <= MAX_TABLE:
+    elif sys.stdout.isatty() and math.comb(len(found.requirements), 2) <= MAX_TABLE:
         show(found)
     else:
         as_csv(found, sys.stdout)
@@ -215,7 +223,13 @@ def as_jsonl(found: Result, stream: IO[str]) -> None:
 def as_object(found: Result, stream: IO[str]) -> None:
     """One JSON object with the whole matrices."""
     matrices = {name: matrix.tolist() for name, matrix in found.values.items()}
-    content = {"facts": found.facts, "formulae": found.labels, **matrices}
+    content: dict[str, Any] = {
+        "facts": found.facts,
+        "formulae": [one.text for one in found.requirements],
+    }
+    named = origins(found.requirements)
+    content |= {"requirements": named} if named[0] else {}
+    content |= matrices
     stream.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
@@ -229,21 +243,22 @@ def show(found: Result) -> None:
             table.add_column(name, justify="right", no_wrap=True)
     if {"model", "kernel"} <= set(found.values):
         table.add_column("difference", justify="right", no_wrap=True)
-    for row in found.rows():
+    pairs = combinations(found.requirements, 2)
+    for (one, other), row in zip(pairs, found.rows(), strict=True):
         cells = [f"{row['model']:.3f}"] if "model" in row else []
         if "kernel" in row:
             error = f" ± {row['standard_error']:.3f}" if "standard_error" in row else ""
             cells.append(f"{row['kernel']:.3f}{error}")
         if "difference" in row:
             cells.append(f"{row['difference']:+.3f}")
-        table.add_row(cell(row["formula"]), cell(row["other"]), *cells)
+        table.add_row(cell(one.label), cell(other.label), *cells)
     console().print(table)
 
 
 def draw(found: Result, path: Path) -> None:
     """A picture of the kernel's matrix, or else the model's; formulae are named if there is room."""
     name = "kernel" if "kernel" in found.values else "model"
-    n = len(found.labels)
+    n = len(found.requirements)
     named = n <= MAX_LABELS
     side = 2.5 + (0.3 * n if named else 8)
     figure = new_figure(side + (4 if named else 1), side)
@@ -251,7 +266,8 @@ def draw(found: Result, path: Path) -> None:
     matrix = found.values[name]
     image = axes.imshow(matrix, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
     if named:
-        short = [t if len(t) <= LABEL else t[: LABEL - 3] + "..." for t in found.labels]
+        labels = [one.label for one in found.requirements]
+        short = [t if len(t) <= LABEL else t[: LABEL - 3] + "..." for t in labels]
         axes.set_yticks(range(n), [f"{i + 1}  {t}" for i, t in enumerate(short)], fontsize=8)
         axes.set_xticks(range(n), [str(i + 1) for i in range(n)], fontsize=8)
     axes.set(xlabel="formula", ylabel="" if named else "formula")

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import RhovecWarning
 from ..kernel import Progress, SampledKernel
 from ..library import Requirement, requirements
 from ..models import store
 from ..models.inverse import check
-from ..models.model import Model, RhovecWarning, describe
+from ..models.model import Model, describe
 from ..search import Index
 from .systems import System, systems
 

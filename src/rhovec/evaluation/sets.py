@@ -38,7 +38,7 @@ from ..corpus.trees import COLUMNS, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPIN
 from ..errors import RhovecError
 from ..formula import Formula, parse, simplify
 from ..formula import operators as ops
-from ..formula.lines import parse_lines, read_file
+from ..formula.requirements import read_requirements
 from ..formula.sample import MAX_DEPTH
 
 Pair = tuple[Formula, Formula]
@@ -168,10 +168,9 @@ def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
 
 
 def formulae_of(path: str | Path) -> tuple[list[Formula], str]:
-    """Formulae and SHA-256 of a file: column `formula` of a .csv, else one per line, # for comments."""
-    path = Path(path)
-    formulae = parse_lines(read_file(path))
-    return formulae, hashlib.sha256(path.read_bytes()).hexdigest()
+    """Formulae and SHA-256 of a requirement file."""
+    formulae = [requirement.formula for requirement in read_requirements(path)]
+    return formulae, hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _singles(name: str, sha256: str, formulae: list[Formula], seed: int) -> FormulaSet:

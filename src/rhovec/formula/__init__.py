@@ -2,8 +2,17 @@
 
 from .core import Formula
 from .parser import parse
+from .requirements import Requirement, read_requirements
 from .sample import random_formulae
 from .schema import Schema
 from .simplify import simplify
 
-__all__ = ["Formula", "Schema", "parse", "random_formulae", "simplify"]
+__all__ = [
+    "Formula",
+    "Requirement",
+    "Schema",
+    "parse",
+    "random_formulae",
+    "read_requirements",
+    "simplify",
+]

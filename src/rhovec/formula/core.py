@@ -18,26 +18,27 @@ import numpy as np
 
 from ..errors import FormulaError
 from . import operators as ops
-from .operators import Channel, Row
+from .lexer import is_name
+from .operators import Channel, Row, Shifted, Variable
 from .shape import shape_of
 
 
 @lru_cache(maxsize=65536)
-def natural_key(name: str) -> tuple[Any, ...]:
-    """Sort key under which x_2 comes before x_10."""
+def natural_key(variable: Variable) -> tuple[Any, ...]:
+    """Sort key under which x_2 comes before x_10, and of one variable the earlier sample first."""
     key: list[tuple[int, int, str]] = []
-    for part in re.findall(r"\d+|\D+", name):
+    for part in re.findall(r"\d+|\D+", ops.name_of(variable)):
         digits = part.lstrip("0")
         key.append((0, len(digits), part) if part.isdecimal() else (1, 0, part))
-    return tuple(key)
+    return tuple(key), -ops.lag_of(variable)
 
 
-def canonical_channel(terms: dict[str, float]) -> tuple[Channel, int]:
+def canonical_channel(terms: dict[Variable, float]) -> tuple[Channel, int]:
     """Terms in canonical order and sign, and the sign that was taken out (+1 or -1).
 
     Positive terms come first, each group in name order. Of an expression and its negative, the one
     with more positive coefficients is canonical; on a tie, the one whose last name is positive
-    (so `y5 - y4`).
+    (so `y5 - y4`, and `x - prev x`).
     """
     names = sorted((n for n, c in terms.items() if c != 0), key=natural_key)
     positive = sum(terms[n] > 0 for n in names)
@@ -133,9 +134,22 @@ class Formula:
         return max(0, -self.shape()[3])
 
     @property
+    def looks_back(self) -> bool:
+        """Whether its value depends on earlier samples."""
+        return self.history > 0 or bool(ops.IS_PAST[self.code[:, 0]].any())
+
+    @property
+    def only_looks_back(self) -> bool:
+        """Whether it looks back and never ahead, so that at time 0 it reads the first sample only."""
+        op, _, hi, _ = self.code.T
+        ahead = ops.IS_TIMED[op] & ~ops.IS_PAST[op] & (hi == ops.UNBOUNDED)
+        return self.looks_back and not self.horizon and not ahead.any()
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
-        return tuple(sorted({n for c in self.channels for n, _ in c}, key=natural_key))
+        names = {ops.name_of(variable) for channel in self.channels for variable, _ in channel}
+        return tuple(sorted(names, key=natural_key))
 
     def shape(self) -> tuple[np.ndarray, np.ndarray, int, int]:
         """(subtree sizes, subtree depths, last and first time that it depends on), computed once.
@@ -143,7 +157,7 @@ class Formula:
         Times are relative to t; `first` is negative if the formula looks back.
         """
         if self._shape is None:
-            sizes, depths, last, first = shape_of(self.code.tolist())
+            sizes, depths, last, first = shape_of(self.code.tolist(), self.channels)
             shape = (np.array(sizes, np.int64), np.array(depths, np.int64), last[-1], first[-1])
             object.__setattr__(self, "_shape", shape)
         assert self._shape is not None
@@ -158,11 +172,14 @@ class Formula:
         text = self.to_text()
         return f"Formula({text if len(text) <= 200 else text[:197] + '...'!r})"
 
-    def to_text(self, dt: float | str | None = None) -> str:
-        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps."""
-        from .printer import to_text
+    def to_text(self, dt: float | str | None = None, dialect: str | None = None) -> str:
+        """The canonical text; with `dt`, time bounds are printed in seconds instead of steps.
 
-        return to_text(self, dt)
+        dialect: "rtamt" or "breach": a text that means the same to that tool.
+        """
+        from . import dialects, printer
+
+        return printer.to_text(self, dt) if dialect is None else dialects.write(self, dialect, dt)
 
     # -- a value ---------------------------------------------------------------------------
 
@@ -238,7 +255,7 @@ def check_rows(rows: Sequence[Row]) -> None:
             raise FormulaError(f"row {i}: {name} has no channel and no threshold; give None and 0")
         if ops.is_timed(op):
             try:
-                check_bounds(lo, hi)
+                check_bounds(op, lo, hi)
             except FormulaError as error:
                 raise FormulaError(f"row {i}: {error}") from None
         elif lo or hi:
@@ -257,8 +274,13 @@ def check_rows(rows: Sequence[Row]) -> None:
 
 def _check_atom(i: int, channel: object, threshold: object) -> None:
     try:
-        canonical = isinstance(channel, tuple) and _is_canonical(channel)
-    except (TypeError, OverflowError):  # not hashable, or no float64
+        # A plain tuple equals a Shifted, so the cache could not tell them apart.
+        canonical = (
+            isinstance(channel, tuple)
+            and not any(type(variable) is tuple for variable, _ in channel)
+            and _is_canonical(channel)
+        )
+    except (TypeError, ValueError, OverflowError):  # no pairs, not hashable, or no float64
         canonical = False
     if not canonical:
         raise FormulaError(
@@ -280,14 +302,20 @@ def _is_number(value: object) -> bool:
 
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
-    from .parser import is_name
-
     for term in channel:
-        if not (isinstance(term, tuple) and len(term) == 2 and isinstance(term[0], str)):
+        if not (isinstance(term, tuple) and len(term) == 2 and _is_variable(term[0])):
             return False
-        if not is_name(term[0]) or not _is_number(term[1]):
+        if not is_name(ops.name_of(term[0])) or not _is_number(term[1]):
             return False
     return bool(channel) and canonical_channel(dict(channel))[0] == channel
+
+
+def _is_variable(value: object) -> bool:
+    if not isinstance(value, Shifted):
+        return isinstance(value, str)
+    name, steps = value
+    whole = isinstance(steps, int) and not isinstance(steps, bool)
+    return isinstance(name, str) and whole and 0 < abs(steps) <= ops.MAX_PAST
 
 
 def compose(op: int, *operands: Formula, lo: int = 0, hi: int = ops.UNBOUNDED) -> Formula:
@@ -297,17 +325,23 @@ def compose(op: int, *operands: Formula, lo: int = 0, hi: int = ops.UNBOUNDED) -
     if len(operands) != ops.arity(op):
         raise FormulaError(f"{ops.NAMES[op]} takes {ops.arity(op)} operand(s), not {len(operands)}")
     if ops.is_timed(op):
-        check_bounds(lo, hi)
+        check_bounds(op, lo, hi)
     else:
         lo = hi = 0
     rows = [row for o in operands for row in o.rows()]
     return Formula.from_rows([*rows, (op, lo, hi, None, 0.0)])
 
 
-def check_bounds(lo: int, hi: int) -> None:
+def check_bounds(op: int, lo: int, hi: int) -> None:
+    """Refuse a window that a timed operator cannot have."""
     if lo < 0 or (hi != ops.UNBOUNDED and hi < lo):
         raise FormulaError(f"interval [{lo},{hi}] must satisfy 0 <= left <= right")
     if max(lo, hi) > ops.MAX_BOUND:
         raise FormulaError(
             f"time bound {max(lo, hi)} is larger than {ops.MAX_BOUND} steps; use inf"
+        )
+    if ops.IS_PAST[op] and max(lo, hi) > ops.MAX_PAST:
+        raise FormulaError(
+            f"time bound {max(lo, hi)} of {ops.NAMES[op]} is larger than {ops.MAX_PAST} steps, the "
+            "limit of operators that look back; use a smaller bound, or inf on the right"
         )

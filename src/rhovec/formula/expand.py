@@ -1,13 +1,14 @@
 """Operators rewritten by their expansions, exactly: robustness stays the same, bit for bit.
 
 The table of operators gives an expansion for each operator that others define (`a -> b` is
-`not a or b`). Engines, simplifier and prover work on KNOWN; release and weak until are written out
-for them here. An expansion may use an operand twice (`<->`, weak until), so a formula that would grow
+`not a or b`). Engines, simplifier and prover work on KNOWN; the others are written out for them here.
+An expansion may use an operand twice (`<->`, weak until, rise), so a formula that would grow
 past MAX_NODES is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..errors import FormulaError
 from . import operators as ops
 from .core import Formula
-from .operators import Row
+from .operators import Row, Step
 from .programs import Programs
 
 MAX_NODES = 100_000
@@ -31,7 +32,14 @@ def expand(phi: Formula, keep: frozenset[int] = KNOWN) -> Formula:
     """phi with every operator outside of `keep` replaced by its expansion."""
     if keep.issuperset(phi.code[:, 0].tolist()):
         return phi
-    return Formula.from_rows(_expanded(phi, keep), check=False)
+
+    def expansion(op: int, lo: int, hi: int) -> tuple[Step, ...] | None:
+        template = ops.TABLE[op].expansion
+        if op not in keep and template is None:
+            raise FormulaError(f"{ops.NAMES[op]} cannot be expressed by other operators")
+        return None if op in keep else template
+
+    return rewrite(phi, expansion)
 
 
 def expand_programs(programs: Programs, keep: frozenset[int] = KNOWN) -> Programs:
@@ -59,8 +67,10 @@ def formulae_outside(programs: Programs, keep: frozenset[int]) -> np.ndarray:
     return np.flatnonzero(np.logical_or.reduceat(found, programs.offsets[:-1]))
 
 
-def _expanded(phi: Formula, keep: frozenset[int]) -> list[Row]:
-    """Postfix rows of the expanded formula."""
+def rewrite(
+    phi: Formula, template_of: Callable[[int, int, int], tuple[Step, ...] | None]
+) -> Formula:
+    """phi with each node written as the template of its operator and bounds says; None keeps it."""
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     out: list[Row] = []
     limit = MAX_NODES + 8 * len(rows)  # an expansion that uses each operand once stays below it
@@ -71,19 +81,17 @@ def _expanded(phi: Formula, keep: frozenset[int]) -> list[Row]:
             out.append(item)
             if len(out) > limit:
                 raise FormulaError(
-                    f"written out, the formula would have over {MAX_NODES:,} nodes: `<->` and "
-                    "`weak_until` use an operand twice, and these are nested too deep"
+                    f"written out, the formula would have over {MAX_NODES:,} nodes: `<->`, "
+                    "`weak_until`, `rise` and `fall` use an operand twice, and these are nested too deep"
                 )
             continue
         op, lo, hi, _, _ = row = rows[item]
         operands = {"b": item - 1}
         operands["a"] = item - 1 - sizes[item - 1] if ops.arity(op) == 2 else item - 1
-        template = ops.TABLE[op].expansion
-        if op in keep:
+        template = template_of(op, lo, hi)
+        if template is None:
             todo.append(row)
             todo += [operands[name] for name in ("b", "a")[2 - ops.arity(op) :]]
-        elif template is None:
-            raise FormulaError(f"{ops.NAMES[op]} cannot be expressed by other operators")
         else:
             bounds: dict[int | str, int] = {"lo": lo, "hi": hi}
             for part in reversed(template):
@@ -93,4 +101,4 @@ def _expanded(phi: Formula, keep: frozenset[int]) -> list[Row]:
                     inner, left, right = part
                     node = ops.node(inner, bounds.get(left, left), bounds.get(right, right))  # type: ignore[arg-type]
                     todo.append(node)
-    return out
+    return Formula.from_rows(out, check=False)

@@ -11,18 +11,36 @@ import decimal
 from decimal import Decimal
 from typing import NamedTuple
 
+from .operators import MAX_PAST, Shifted, Variable, lag_of, name_of
+
 MAX_LINEAR = 256  # linear atoms that one comparison may expand to
 MAX_VARIABLES = 256  # terms of one linear expression
 ARITHMETIC = decimal.Context(prec=50, Emax=10_000, Emin=-10_000)
 ARITHMETIC.traps[decimal.Underflow] = False
 ZERO, ONE, MINUS_ONE = Decimal(0), Decimal(1), Decimal(-1)
+_NO_ORDER: frozenset[int] = frozenset()
+_VALUE = frozenset({0})
+
+
+class Quantity(NamedTuple):
+    """One of a unit, as a term: `120 km/h` is 120 times Quantity("km/h") until it is compared."""
+
+    unit: str
+
+
+Term = Variable | Quantity
 
 
 class Linear(NamedTuple):
-    """A linear expression: decimal coefficients by name, none of them zero, and a constant."""
+    """A linear expression: decimal coefficients by term, of variables never zero, and a constant.
 
-    terms: dict[str, Decimal]
+    orders: 0 if variables occur as they are, 1 if their rates do, 2 for rates of rates; it says
+        which unit a quantity beside them must have.
+    """
+
+    terms: dict[Term, Decimal]
     constant: Decimal
+    orders: frozenset[int] = _NO_ORDER
 
 
 class Extremum(NamedTuple):
@@ -35,11 +53,29 @@ class Extremum(NamedTuple):
 Expression = Linear | Extremum
 
 
-class TooLargeError(Exception):
-    """An expression would pass a limit, which the message names; the parser says where."""
+class ExpressionError(Exception):
+    """What is wrong with an expression; the parser says where."""
 
     PARTS = f"this expands to more than {MAX_LINEAR} linear expressions"
     VARIABLES = f"a sum may have at most {MAX_VARIABLES} variables; make it a channel of its own"
+    LAG = f"a signal may be shifted by at most {MAX_PAST} steps"
+
+
+def constant(value: Decimal) -> Linear:
+    return Linear({}, value)
+
+
+def variable(name: str) -> Linear:
+    return Linear({name: ONE}, ZERO, _VALUE)
+
+
+def lone_variable(value: Expression) -> Variable | None:
+    """The variable, if the expression is nothing else."""
+    if isinstance(value, Linear) and len(value.terms) == 1 and value.constant == 0:
+        ((term, coefficient),) = value.terms.items()
+        if coefficient == 1 and not isinstance(term, Quantity):
+            return term
+    return None
 
 
 def negated(value: Expression) -> Expression:
@@ -53,7 +89,7 @@ def scaled(value: Expression, factor: Decimal) -> Expression:
         return Extremum(value.is_max == (factor > 0), parts) if factor != 0 else parts[0]
     multiply = ARITHMETIC.multiply
     terms = {name: multiply(c, factor) for name, c in value.terms.items()}
-    return Linear({n: c for n, c in terms.items() if c != 0}, multiply(value.constant, factor))
+    return Linear(_kept(terms), multiply(value.constant, factor), value.orders)
 
 
 def divided(value: Expression, divisor: Decimal) -> Expression:
@@ -63,7 +99,12 @@ def divided(value: Expression, divisor: Decimal) -> Expression:
         return Extremum(value.is_max == (divisor > 0), parts)
     divide = ARITHMETIC.divide
     terms = {name: divide(c, divisor) for name, c in value.terms.items()}
-    return Linear({n: c for n, c in terms.items() if c != 0}, divide(value.constant, divisor))
+    return Linear(_kept(terms), divide(value.constant, divisor), value.orders)
+
+
+def _kept(terms: dict[Term, Decimal]) -> dict[Term, Decimal]:
+    """Without variables that have lost their coefficient; a quantity of 0 degC is not nothing."""
+    return {n: c for n, c in terms.items() if c != 0 or isinstance(n, Quantity)}
 
 
 def added(a: Expression, b: Expression) -> Expression:
@@ -78,24 +119,59 @@ def added(a: Expression, b: Expression) -> Expression:
         terms = a.terms
         for name, c in b.terms.items():
             total = ARITHMETIC.add(terms.get(name, ZERO), c)
-            if total == 0:
+            if total == 0 and not isinstance(name, Quantity):
                 del terms[name]
             else:
                 terms[name] = total
         if len(terms) > MAX_VARIABLES:
-            raise TooLargeError(TooLargeError.VARIABLES)
-        return Linear(terms, ARITHMETIC.add(a.constant, b.constant))
+            raise ExpressionError(ExpressionError.VARIABLES)
+        return Linear(terms, ARITHMETIC.add(a.constant, b.constant), a.orders | b.orders)
     if count(a) * count(b) > MAX_LINEAR:
-        raise TooLargeError(TooLargeError.PARTS)
+        raise ExpressionError(ExpressionError.PARTS)
     if isinstance(a, Linear):
         a, b = b, a
     assert isinstance(a, Extremum)
     return extremum(a.is_max, [added(copied(p), copied(b)) for p in a.parts])
 
 
+def shifted(value: Expression, steps: int) -> Expression:
+    """The expression as it was `steps` ago; a negative number is a time ahead."""
+    if isinstance(value, Extremum):
+        return Extremum(value.is_max, tuple(shifted(p, steps) for p in value.parts))
+    return value._replace(terms={_shifted(v, steps): c for v, c in value.terms.items()})
+
+
+def _shifted(term: Term, steps: int) -> Term:
+    if isinstance(term, Quantity):
+        return term
+    name, lag = name_of(term), lag_of(term) + steps
+    if abs(lag) > MAX_PAST:
+        raise ExpressionError(ExpressionError.LAG)
+    return Shifted(name, lag) if lag else name
+
+
+def change(value: Expression) -> Expression:
+    """value - prev value."""
+    return added(copied(value), negated(shifted(value, 1)))
+
+
+def rate(value: Expression, step: Decimal) -> Expression:
+    """The change of an expression per second."""
+    return _differentiated(divided(change(value), step))
+
+
+def _differentiated(value: Expression) -> Expression:
+    if isinstance(value, Extremum):
+        return Extremum(value.is_max, tuple(map(_differentiated, value.parts)))
+    variables: dict[Term, Decimal] = {
+        v: c for v, c in value.terms.items() if not isinstance(v, Quantity)
+    }  # quantities cancel
+    return Linear(variables, value.constant, frozenset(order + 1 for order in value.orders))
+
+
 def copied(value: Expression) -> Expression:
     """A copy whose terms may be reused; an Extremum's parts are copied when they are added to."""
-    return Linear(dict(value.terms), value.constant) if isinstance(value, Linear) else value
+    return value._replace(terms=dict(value.terms)) if isinstance(value, Linear) else value
 
 
 def extremum(is_max: bool, parts: list[Expression]) -> Expression:
@@ -114,6 +190,7 @@ def count(value: Expression) -> int:
 
 
 def names_of(value: Expression) -> set[str]:
+    """Names of the variables, shifted or not."""
     if isinstance(value, Linear):
-        return set(value.terms)
+        return {name_of(term) for term in value.terms if not isinstance(term, Quantity)}
     return set().union(*map(names_of, value.parts))

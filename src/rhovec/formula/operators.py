@@ -17,6 +17,7 @@ from ..errors import FormulaError
 
 UNBOUNDED = -1  # the right bound of [a,inf]
 MAX_BOUND = 10**15
+MAX_PAST = 1_000_000  # steps: bounds of past operators, lags, and what lies beyond a trace's ends
 
 (GE, GT, LE, LT, TRUE, FALSE, NOT, NEXT, ALWAYS, EVENTUALLY, AND, OR, IMPLIES, IFF, UNTIL,
  RELEASE, WEAK_UNTIL, ONCE, HISTORICALLY, SINCE, PREV, RISE, FALL) = range(23)  # fmt: skip
@@ -30,6 +31,16 @@ class Shifted(NamedTuple):
 
 
 Variable = str | Shifted
+
+
+def name_of(variable: Variable) -> str:
+    return variable.name if isinstance(variable, Shifted) else variable
+
+
+def lag_of(variable: Variable) -> int:
+    return variable.steps if isinstance(variable, Shifted) else 0
+
+
 # A channel is a linear expression: ((variable, coefficient), ...), canonical in order and sign.
 Channel = tuple[tuple[Variable, float], ...]
 Row = tuple[int, int, int, Channel | None, float]  # operator, lo, hi, channel, threshold
@@ -77,9 +88,9 @@ TABLE: tuple[Operator, ...] = (
              expansion=("a", _NOT, "b", _NOT, (UNTIL, "lo", "hi"), _NOT)),
     Operator("weak_until", 2, 5, ("W", "unless"), timed=True, right_associative=True,
              expansion=("a", "b", (UNTIL, "lo", "hi"), "a", (ALWAYS, 0, "hi"), _OR)),
-    Operator("once", 1, 6, ("O",), timed=True, past=True, dual=HISTORICALLY),
-    Operator("historically", 1, 6, ("hist", "H"), timed=True, past=True, dual=ONCE),
-    Operator("since", 2, 5, ("S",), timed=True, past=True, right_associative=True),
+    Operator("once", 1, 6, ("once_", "O"), timed=True, past=True, dual=HISTORICALLY),
+    Operator("historically", 1, 6, ("hist", "hist_", "H"), timed=True, past=True, dual=ONCE),
+    Operator("since", 2, 5, ("since_", "S"), timed=True, past=True, right_associative=True),
     Operator("prev", 1, 6, ("Y",), past=True, dual=PREV, expansion=("a", (ONCE, 1, 1))),
     Operator("rise", 1, 6, past=True, expansion=("a", "a", (ONCE, 1, 1), _NOT, _AND)),
     Operator("fall", 1, 6, past=True, expansion=("a", _NOT, "a", (ONCE, 1, 1), _AND)),

@@ -7,17 +7,24 @@ shortest text that reads back as the same float64.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from . import operators as ops
 from .core import Formula
-from .operators import Channel, Row
-from .parser import UNARY_LETTERS, exact_step
+from .lexer import RESERVED, UNARY_WORDS, is_bare, quoted
+from .operators import Channel, Row, Shifted, Variable
+from .options import exact_step
 
 
 def to_text(phi: Formula, dt: float | str | None = None) -> str:
     """Canonical text of a formula; bounds in steps, or in seconds with `dt`."""
     step = None if dt is None else exact_step(dt)
+    return layout(phi, lambda row: node_text(row, step))
+
+
+def layout(phi: Formula, label_of: Callable[[Row], str]) -> str:
+    """The text of a formula with all parentheses, given the text of each node without its operands."""
     rows = phi.rows()
     sizes = phi.shape()[0].tolist()
     parts: list[str] = []
@@ -27,7 +34,7 @@ def to_text(phi: Formula, dt: float | str | None = None) -> str:
         if isinstance(item, str):
             parts.append(item)
             continue
-        label = node_text(rows[item], step)
+        label = label_of(rows[item])
         operands = ops.arity(rows[item][0])
         if operands == 0:
             parts.append(label)
@@ -88,15 +95,28 @@ def number_text(value: float) -> str:
 
 
 def channel_text(channel: Channel) -> str:
-    """`y5 - y4`, `2 * x + y`."""
+    """`y5 - y4`, `2 * x + y`, `x - prev x`."""
     parts: list[str] = []
-    for name, coefficient in channel:
+    for variable, coefficient in channel:
         size = abs(coefficient)
-        # `F + x` would be read as the operator F.
-        bare = size == 1 and (parts or len(channel) == 1 or name not in UNARY_LETTERS)
-        term = name if bare else f"{number_text(size)} * {name}"
+        # At the start, `F + x` would be read as the operator F, and `prev x > 1` as prev (x > 1).
+        leads = not parts and coefficient == 1
+        name = variable_text(variable, leads and len(channel) > 1)
+        if leads and isinstance(variable, Shifted):
+            name = f"({name})"
+        term = name if size == 1 else f"{number_text(size)} * {name}"
         if not parts:
             parts.append(term if coefficient > 0 else f"-{term}")
         else:
             parts.append(f"{'+' if coefficient > 0 else '-'} {term}")
     return " ".join(parts)
+
+
+def variable_text(variable: Variable, leads: bool) -> str:
+    """A variable in an expression; `leads`: at its start, with arithmetic after it."""
+    if isinstance(variable, Shifted):
+        name, steps = variable
+        shifts = ("prev " if steps > 0 else "next ") * abs(steps)
+        return shifts + (quoted(name) if name in RESERVED or not is_bare(name) else name)
+    operator = leads and variable in UNARY_WORDS
+    return quoted(variable) if operator or not is_bare(variable) else variable

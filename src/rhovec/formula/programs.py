@@ -29,18 +29,24 @@ class Programs:
 
     def depths(self) -> np.ndarray:
         """(B,) int64: `Formula.depth` of each."""
-        depths: np.ndarray = shapes(self.code)[1][self.offsets[1:] - 1]
+        depths: np.ndarray = shapes(self.code, self.channels)[1][self.offsets[1:] - 1]
         return depths
 
     def horizons(self) -> np.ndarray:
         """(B,) int64: `Formula.horizon` of each, or MAX_HORIZON where it is larger."""
-        horizons: np.ndarray = np.maximum(shapes(self.code)[2][self.offsets[1:] - 1], 0)
+        horizons: np.ndarray = np.maximum(self.times()[1], 0)
         return horizons
 
     def histories(self) -> np.ndarray:
         """(B,) int64: `Formula.history` of each, or MAX_HORIZON where it is larger."""
-        histories: np.ndarray = np.maximum(-shapes(self.code)[3][self.offsets[1:] - 1], 0)
+        histories: np.ndarray = np.maximum(-self.times()[0], 0)
         return histories
+
+    def times(self) -> tuple[np.ndarray, np.ndarray]:
+        """First and last time, relative to t, that each formula depends on: int64 (B,) each."""
+        _, _, last, first = shapes(self.code, self.channels)
+        roots = self.offsets[1:] - 1
+        return first[roots], last[roots]
 
     def part(self, first: int, last: int) -> Programs:
         """Formulae first ... last - 1."""

@@ -10,6 +10,7 @@ is ten to fifty times as fast.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,7 +21,16 @@ from .parser import parse
 from .programs import Programs
 from .shape import compiled
 
-FormulaLike = Formula | str
+
+@runtime_checkable
+class HasFormula(Protocol):
+    """A requirement, of a file or of the library."""
+
+    @property
+    def formula(self) -> Formula: ...
+
+
+FormulaLike = Formula | str | HasFormula
 Formulae = FormulaLike | Iterable[FormulaLike] | Programs
 
 COMPILED_FROM = 64  # texts: fewer are not worth loading a compiler for
@@ -58,8 +68,18 @@ def as_formulae(formulae: Formulae) -> tuple[list[Formula], bool]:
     return [parse(item) if isinstance(item, str) else item for item in items], single
 
 
-def _items(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[FormulaLike], bool]:
-    single = isinstance(formulae, Formula | str)
+def is_single(formulae: object) -> bool:
+    """Whether this is one formula, not a list of them."""
+    return isinstance(formulae, Formula | str | HasFormula)
+
+
+def without_details(item: FormulaLike) -> Formula | str:
+    """The formula of a requirement; others as they are."""
+    return item.formula if isinstance(item, HasFormula) else item
+
+
+def _items(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[Formula | str], bool]:
+    single = is_single(formulae)
     try:
         items: list[FormulaLike] = [formulae] if single else list(formulae)  # type: ignore[list-item, arg-type]
     except TypeError:
@@ -69,9 +89,9 @@ def _items(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[FormulaL
     if not items:
         raise FormulaError("no formula given: the list is empty")
     for i, item in enumerate(items):
-        if not isinstance(item, Formula | str):
+        if not is_single(item):
             raise FormulaError(f"item {i} is a {type(item).__name__}, not a formula or its text")
-    return items, single
+    return [without_details(item) for item in items], single
 
 
 def parse_programs(texts: Sequence[str]) -> Programs:

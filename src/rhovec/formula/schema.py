@@ -25,9 +25,10 @@ from ..errors import ParseError, RhovecError, SchemaError
 from . import operators as ops
 from .core import Formula, natural_key
 from .operators import Channel
-from .parser import exact_step, parse
+from .options import exact_step
+from .parser import parse
 from .printer import channel_text
-from .reader import FormulaLike
+from .reader import FormulaLike, is_single, without_details
 
 LIFTED_DIGITS = 14  # a threshold that went down and up again comes back as it was written
 
@@ -76,7 +77,7 @@ class SchemaChannel:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.terms)
+        return tuple(dict.fromkeys(ops.name_of(variable) for variable, _ in self.terms))
 
 
 @dataclass(frozen=True)
@@ -148,23 +149,28 @@ class Schema:
         is discrete its std is 1 (the distance of two modes), otherwise it is an error.
         """
         discrete, units = frozenset(discrete), units or {}
-        if isinstance(formulae, Formula | str):
-            formulae = [formulae]
+        listed: Any = [formulae] if is_single(formulae) else formulae
         found: set[Channel] = set()
-        for phi in formulae:
+        for phi in map(without_details, listed):
             if isinstance(phi, str):
-                phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance)
+                phi = parse(phi, dt=dt, discrete=discrete, tolerance=tolerance, units=units)
             found.update(phi.channels)
         columns = _columns(traces, variables)
         channels, constant = [], []
         for terms in sorted(found, key=lambda c: (len(c), [(natural_key(n), w) for n, w in c])):
-            names = [name for name, _ in terms]
+            names = [ops.name_of(variable) for variable, _ in terms]
+            if any(map(ops.lag_of, dict(terms))):
+                raise SchemaError(
+                    f"mean and std of {channel_text(terms)!r}, which is shifted in time, are not taken "
+                    "from traces; write this channel of the schema by hand"
+                )
             missing = [name for name in names if name not in columns]
             if missing:
                 raise SchemaError(
                     f"the traces have no variable {missing[0]!r}; they have: {', '.join(columns)}"
                 )
-            values = np.sum([weight * columns[name] for name, weight in terms], axis=0)
+            weights = [weight for _, weight in terms]
+            values = np.sum([w * columns[n] for n, w in zip(names, weights, strict=True)], axis=0)
             is_discrete = discrete.issuperset(names)
             std = float(values.std()) if values.min() < values.max() else float(is_discrete)
             if std == 0:
@@ -191,13 +197,28 @@ class Schema:
 
     def parse(self, text: str, *, rounding: str | None = None) -> Formula:
         """Read a formula in names, units and seconds; the result counts sampling steps."""
-        discrete = {name for c in self.channels if c.discrete for name in c.variables}
-        return parse(
-            text, dt=self.dt, rounding=rounding, discrete=discrete, tolerance=self.tolerance
-        )
+        return parse(text, rounding=rounding, **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """What the schema says to `parse`.
+
+        A variable has the unit of a channel that it is alone in, or adds to or subtracts from others.
+        """
+        return {
+            "dt": self.dt,
+            "discrete": {name for c in self.channels if c.discrete for name in c.variables},
+            "tolerance": self.tolerance,
+            "units": {
+                name: c.unit
+                for c in self.channels
+                if c.unit and all(abs(weight) == 1 for _, weight in c.terms)
+                for name in c.variables
+            },
+        }
 
     def lower(self, phi: FormulaLike) -> Formula:
         """The formula over x_0, x_1, ... in standardised units, counting steps of stride * dt."""
+        phi = without_details(phi)
         if isinstance(phi, str):
             phi = self.parse(phi)
         self._warn_of_shared_variables()
@@ -217,8 +238,10 @@ class Schema:
         """A lowered formula in names, units and sampling steps: the inverse of `lower`.
 
         Thresholds are rounded to 14 digits, so that the rounding of two conversions does not show.
-        `next`, which is one lowered step, becomes eventually[stride,stride].
+        `next`, which is one lowered step, becomes eventually[stride,stride], and `prev` becomes
+        once[stride,stride].
         """
+        phi = without_details(phi)
         if isinstance(phi, str):
             phi = parse(phi)
         indices = [self._index_of_lowered(channel) for channel in phi.channels]
@@ -231,6 +254,8 @@ class Schema:
         _require_finite(phi, thresholds)
         if self.stride > 1:
             code[code[:, 0] == ops.NEXT, :3] = ops.EVENTUALLY, 1, 1
+            code[code[:, 0] == ops.PREV, :3] = ops.ONCE, 1, 1
+            self._refuse_steps(code)
             if code[:, 1:3].max() > ops.MAX_BOUND // self.stride:
                 raise SchemaError(f"a time bound is larger than {ops.MAX_BOUND} steps; use inf")
             bounded = code[:, 2] != ops.UNBOUNDED
@@ -293,17 +318,13 @@ class Schema:
 
     def _lower_bounds(self, code: np.ndarray) -> np.ndarray:
         """Bounds (nodes, 2) in lowered steps, of `code` (nodes, 4) in sampling steps."""
-        if (code[:, 0] == ops.NEXT).any():
-            raise SchemaError(
-                f"`next` is one sampling step, which a stride of {self.stride} cannot express; "
-                "use a stride of 1, or eventually with a longer window"
-            )
+        self._refuse_steps(code)
         bounds = code[:, 1:3]
         lowered = (2 * bounds + self.stride) // (2 * self.stride)
         lowered[bounds == ops.UNBOUNDED] = ops.UNBOUNDED
         lo, hi = bounds.T
         new_lo, new_hi = lowered.T
-        collapsed = np.isin(code[:, 0], (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)) & (
+        collapsed = ops.IS_TIMED[code[:, 0]] & (
             ((lo < hi) & (new_lo == new_hi)) | ((hi > 0) & (new_hi == 0))
         )
         if collapsed.any():
@@ -313,6 +334,16 @@ class Schema:
                 f"with a stride of {self.stride} steps; use a smaller stride or a wider window"
             )
         return lowered
+
+    def _refuse_steps(self, code: np.ndarray) -> None:
+        """Refuse operators that look one sampling step ahead or back, whatever the stride is."""
+        single = np.isin(code[:, 0], (ops.NEXT, ops.PREV, ops.RISE, ops.FALL))
+        if single.any():
+            name = ops.NAMES[code[int(single.argmax()), 0]]
+            raise SchemaError(
+                f"`{name}` looks one sampling step away, which a stride of {self.stride} cannot "
+                "express; use a stride of 1, or a timed operator with a longer window"
+            )
 
     # -- storage ---------------------------------------------------------------------------
 

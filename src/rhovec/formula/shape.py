@@ -1,4 +1,4 @@
-"""Size, depth and reach in time of the subtrees of postfix programs, by one function for lists and arrays.
+"""Size, depth and reach in time of the subtrees of postfix programs: one function for lists and arrays.
 
 Plain Python runs it on the lists of one formula, exact whatever the bounds; compiled code runs it on
 the arrays of a batch, where a reach beyond MAX_HORIZON counts as that.
@@ -6,13 +6,14 @@ the arrays of a batch, where a reach beyond MAX_HORIZON counts as that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from . import operators as ops
+from .operators import Channel
 
 COMPILED_FROM = 600  # rows of a batch: fewer are not worth loading a compiler for
 MAX_HORIZON = 1 << 62
@@ -32,24 +33,39 @@ def plain_or_compiled(plain: Callable[..., Any], large: bool) -> Callable[..., A
     return compiled(plain) if large else plain
 
 
-def shape_of(code: list[list[int]]) -> tuple[list[int], list[int], list[int], list[int]]:
-    """(size, depth, last, first) of the subtree under each row (operator, lo, hi, ...) of one formula.
+def lags(channels: Sequence[Channel]) -> list[tuple[int, int]]:
+    """(least, greatest) lag of each channel: at t it reads samples t - greatest ... t - least.
+
+    One more pair stands at the end, for nodes without a channel (-1).
+    """
+    found = ([ops.lag_of(variable) for variable, _ in channel] for channel in channels)
+    return [*((min(steps), max(steps)) for steps in found), (0, 0)]
+
+
+def shape_of(
+    code: list[list[int]], channels: Sequence[Channel]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """(size, depth, last, first) of the subtree under each row (operator, lo, hi, channel).
 
     The value at time t depends on the samples from t + first to t + last, and `first` may be negative;
     an unbounded window counts its near bound only.
     """
     sizes, depths, last, first = ([0] * len(code) for _ in range(4))
-    _fill(code, _ARITY, _TIMED, _PAST, _UNLIMITED, sizes, depths, last, first)  # type: ignore[no-untyped-call]
-    return sizes, depths, last, first
+    out = sizes, depths, last, first
+    _fill(code, lags(channels), _ARITY, _TIMED, _PAST, _UNLIMITED, *out)  # type: ignore[no-untyped-call]
+    return out
 
 
-def shapes(code: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def shapes(
+    code: np.ndarray, channels: Sequence[Channel]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """`shape_of` each row of a batch of programs (rows, 4), as int64."""
     if len(code) < COMPILED_FROM:
-        sizes, depths, last, first = shape_of(code.tolist())
+        sizes, depths, last, first = shape_of(code.tolist(), channels)
         return np.array(sizes), np.array(depths), _clipped(last), _clipped(first)
     out = np.empty((4, len(code)), np.int64)
-    compiled(_fill)(code, ops.ARITY, ops.IS_TIMED, ops.IS_PAST, MAX_HORIZON, *out)
+    facts = np.array(lags(channels), np.int64), ops.ARITY, ops.IS_TIMED, ops.IS_PAST
+    compiled(_fill)(code, *facts, MAX_HORIZON, *out)
     return out[0], out[1], out[2], out[3]
 
 
@@ -60,12 +76,14 @@ def _clipped(values: list[int]) -> np.ndarray:
 _ARITY, _TIMED, _PAST = ops.ARITY.tolist(), ops.IS_TIMED.tolist(), ops.IS_PAST.tolist()
 
 
-def _fill(code, arity, timed, past, limit, size, depth, last, first):  # type: ignore[no-untyped-def]
+def _fill(code, lag, arity, timed, past, limit, size, depth, last, first):  # type: ignore[no-untyped-def]
     # Operands stand before their operator, so formulae one after the other need no separation.
     for i in range(len(code)):
         op, lo, hi = code[i][0], code[i][1], code[i][2]
-        size[i], depth[i], last[i], first[i] = 1, 0, 0, 0
+        size[i], depth[i] = 1, 0
         if arity[op] == 0:
+            nearest = lag[code[i][3]]
+            last[i], first[i] = -nearest[0], -nearest[1]
             continue
         right = i - 1
         size[i], depth[i] = size[right] + 1, depth[right] + 1

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FormulaError, MissingDependencyError, RhovecError
+from ..errors import FormulaError, MissingDependencyError, RhovecError, RhovecWarning
 from ..former import former_arguments
 from ..formula import operators as ops
 from ..formula.core import Formula
@@ -58,10 +58,6 @@ EXCESSES = {  # what `outside` looks at, in the words of the warning
     "nodes": "more nodes than",
     "depth": "a depth above",
 }
-
-
-class RhovecWarning(UserWarning):
-    """Something works, but less well than one may expect."""
 
 
 @dataclass(frozen=True)

@@ -38,8 +38,9 @@ def robustness(
     `variables`; or a dict name -> (N, P); or a list of (V, P_i), for which trace=True returns a list.
     NumPy in, NumPy out; torch in, torch out, on the same device, with gradients.
 
-    end: "hold" extends a trace by its last sample; "strict" refuses a formula that looks past the
-        end, lets unbounded windows end with the trace, and gives NaN past the horizon in a trace.
+    end: "hold" extends a trace by its first and last sample; "strict" refuses a formula that looks
+        beyond the ends, lets unbounded windows end with the trace, and with trace=True gives NaN at
+        the times from which a formula looks beyond the ends.
     thresholds: overrides the atoms' constants, all formulae's atoms in print order.
     temperature: torch only; smooth minima and maxima (see autograd).
     """
@@ -56,7 +57,7 @@ def satisfaction(
 ) -> Any:
     """Whether traces satisfy formulae, by the Boolean semantics: bool (B, N), or (B, N, P).
 
-    Strict and non-strict comparisons differ here. Past the horizon of a strict trace it is False.
+    Strict and non-strict comparisons differ here. Where end="strict" gives no value, it is False.
     """
     return _evaluate(formulae, traces, variables, trace, end, None, None, True)
 
@@ -74,17 +75,10 @@ def _evaluate(
     if end not in ("hold", "strict"):
         raise RhovecError(f'end must be "hold" or "strict", not {end!r}')
     programs, single = as_programs(formulae)
-    used = list(dict.fromkeys(name for channel in programs.channels for name, _ in channel))
+    used = list(dict.fromkeys(ops.name_of(v) for channel in programs.channels for v, _ in channel))
     given = as_trace_array(traces, variables, used)
     if end == "strict":
-        horizons = programs.horizons()
-        at_fault = int(horizons.argmax())
-        horizon, shortest = horizons[at_fault], min(given.lengths or [given.values.shape[2]])
-        if horizon >= shortest:
-            raise HorizonError(
-                f"formula {at_fault} looks {horizon} steps ahead, but a trace has only {shortest} "
-                'points; give longer traces, or end="hold"'
-            )
+        _require_known(programs, min(given.lengths or [given.values.shape[2]]), trace)
 
     def run(part: TraceArray) -> Any:
         return _dispatch(programs, part, trace, end == "strict", thresholds, temperature, boolean)
@@ -105,6 +99,27 @@ def _evaluate(
     if isinstance(out, list):
         return [o[0] for o in out] if single else out
     return out[0] if single else out
+
+
+def _require_known(programs: Programs, points: int, trace: bool) -> None:
+    """Refuse formulae without a value at time 0, or with trace at any time, of a strict trace."""
+    back, ahead = programs.histories(), programs.horizons()
+    if not trace and back.any():
+        at_fault = int(back.argmax())
+        raise HorizonError(
+            f"formula {at_fault} looks {back[at_fault]} steps back, but nothing is known before time "
+            '0; ask for its values at all times (trace=True), or give end="hold"'
+        )
+    both = ahead.astype(np.float64) + back
+    at_fault = int(both.argmax())
+    if both[at_fault] >= points:
+        looks = f"{ahead[at_fault]} steps ahead"
+        if back[at_fault]:
+            looks = f"{back[at_fault]} steps back and {looks}"
+        raise HorizonError(
+            f"formula {at_fault} looks {looks}, but a trace has only {points} points; give longer "
+            'traces, or end="hold"'
+        )
 
 
 def _dispatch(
@@ -187,11 +202,11 @@ def _require_moderate(programs: Programs, traces: TraceArray) -> None:
     values = traces.values.detach() if traces.is_torch else traces.values
     largest = {
         name: float(abs(values[:, traces.columns[name]]).max())
-        for name in {name for channel in linear for name, _ in channel}
+        for name in {ops.name_of(variable) for channel in linear for variable, _ in channel}
     }
     limit = float(np.finfo(np.float32 if values.dtype.itemsize == 4 else np.float64).max)
     for channel in linear:
-        if not sum(abs(c) * largest[name] for name, c in channel) < limit:
+        if not sum(abs(c) * largest[ops.name_of(v)] for v, c in channel) < limit:
             raise TraceError(
                 f"{channel_text(channel)} is too large for {8 * values.dtype.itemsize}-bit "
                 "numbers on these traces; scale them down"

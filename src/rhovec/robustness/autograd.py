@@ -52,11 +52,11 @@ def robustness(
 
     traces (N, V, P), float32 or float64, on any device, finite; columns maps a variable's name to its
     index in V. thresholds (A,), a tensor or what makes one, replaces the constants of all A atoms,
-    formula by formula in print order. Under strict, every horizon must be below P, and a trace is
-    NaN past it.
+    formula by formula in print order. Under strict, a trace is NaN where a formula has no value.
 
     With temperature T > 0, every and, or, always, eventually is one log-sum-exp over its operands;
-    where a window passes the end, the last sample counts once. iff is (-a or b) and (a or -b).
+    where a window passes the time after which its operand is constant, that constant counts once.
+    iff is (-a or b) and (a or -b). Past operators are their mirror images.
     until[a,b] at t is min_T(left(t), ..., left(t + a - 1), u(t + a)), where
     u(s) = min_T(left(s), max_T(right(s), u(s + 1))), and u(t + b) = min_T(left, right) at t + b.
     `smooth_error_bound` says how far this is from the hard value.
@@ -73,7 +73,7 @@ def robustness(
     # where an expansion has written an atom twice.
     numbered = dataclasses.replace(programs, thresholds=np.cumsum(is_atom) - 1.0)
     code = ins.lower(numbered, points, trace=trace, strict=strict)
-    channels = _channels(programs, traces[:, :, : code.reach], columns)
+    channels = _channels(programs, traces, columns, code)
     algebra: _Algebra
     if temperature is None:
         algebra = _Hard(channels, levels, programs.code[is_atom, 3])
@@ -84,14 +84,15 @@ def robustness(
     order: list[int] = []
     for members in _same_shape(code, max(1, BLOCK // (points * n_traces))):
         result = _run(code, members, algebra)
+        root = code.table[code.offsets[members[0] + 1] - 1]
         if isinstance(result, float):
-            length = int(code.table[code.offsets[members[0] + 1] - 1, ins.LENGTH])
-            piece = traces.new_full((length, len(members), n_traces), result)
+            piece = traces.new_full((int(root[ins.LENGTH]), len(members), n_traces), result)
         else:
             piece = algebra.value(result)
         if trace and len(piece) < points:
             undefined = piece.new_full((points - len(piece), *piece.shape[1:]), math.nan)
-            piece = torch.cat((piece, undefined))
+            before, after = undefined.tensor_split([int(root[ins.START])])
+            piece = torch.cat((before, piece, after))
         pieces.append(piece)
         order += members
     values = torch.cat(pieces, 1)  # (P or 1, B, N)
@@ -115,11 +116,13 @@ def smooth_error_bound(phi: Formula, temperature: float, points: int) -> float:
         if op in (ins.ATOM, ins.CONSTANT):
             slots[to] = 0.0, 0.0
             continue
+        if op == ins.REVERSE:
+            continue
         window = min(row[ins.WIDTH], row[ins.INPUT])
         if op == ins.UNTIL_SCAN:
             pairs = slots.pop(row[ins.LEFT]), slots.pop(row[ins.FROM])
             low, high = map(max, zip(*pairs, strict=True))
-            terms = min(row[ins.DELAY], points) + window + 1
+            terms = min(row[ins.DELAY], row[ins.OFFSET] + row[ins.INPUT]) + window + 1
             slots[to] = low + math.log(terms), high + math.log(window)
             continue
         low, high = slots.pop(to)
@@ -157,14 +160,18 @@ def _levels(constants: np.ndarray, traces: Tensor, thresholds: Any) -> Tensor:
     return levels
 
 
-def _channels(programs: Programs, traces: Tensor, columns: dict[str, int]) -> Tensor:
-    """Every channel of the programs, (P, C, N): time comes first, so that a shift is a slice."""
-    n_traces, _, points = traces.shape
+def _channels(
+    programs: Programs, traces: Tensor, columns: dict[str, int], code: ins.Instructions
+) -> Tensor:
+    """Every channel of the programs, (times, C, N): time comes first, so that a shift is a slice."""
     rows = []
     for channel in programs.channels:
-        terms = [c * traces[:, columns[name]] for name, c in channel]
+        terms = [
+            c * code.read(traces[:, columns[ops.name_of(variable)]], ops.lag_of(variable))
+            for variable, c in channel
+        ]
         rows.append(sum(terms[1:], start=terms[0]).T)
-    return torch.stack(rows, 1) if rows else traces.new_empty((points, 0, n_traces))
+    return torch.stack(rows, 1) if rows else traces.new_empty((len(code.times), 0, len(traces)))
 
 
 def _same_shape(code: ins.Instructions, most: int) -> Iterator[list[int]]:
@@ -209,6 +216,8 @@ def _run(code: ins.Instructions, members: list[int], algebra: _Algebra) -> Trace
             x = slots.pop(to)
             if op == ins.NEGATE:
                 slots[to] = _negate(x, algebra)
+            elif op == ins.REVERSE:
+                slots[to] = x if isinstance(x, float) else tuple(u.flip(0) for u in x)
             else:
                 combine = algebra.low if op == ins.WINDOW_MIN else algebra.high
                 slots[to] = x if isinstance(x, float) else _window(x, combine, length, width)
@@ -327,7 +336,7 @@ class _Algebra(ABC):
     """What min, max and until are. An until over a stretch of time is a composition of its steps
     u -> low(left, high(right, u)); `reached` is what the composition makes of -inf."""
 
-    channels: Tensor  # (P, C, N)
+    channels: Tensor  # (times, C, N)
     levels: Tensor  # (A,)
 
     def atom(
@@ -370,7 +379,7 @@ class _Algebra(ABC):
 
 
 class _Hard(_Algebra):
-    """Exact minima of (value, witness). The witness is 1 + atom * P + time, negated with the value.
+    """Exact minima of (value, witness). The witness is 1 + atom * times + time, negated with the value.
 
     Steps of an until compose to u -> max(A, min(B, u)), kept as (A, B).
     """

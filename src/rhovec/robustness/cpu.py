@@ -41,11 +41,11 @@ def evaluate(
     """Robustness of B formulae on N traces: (B, N), or (B, N, P) with trace.
 
     traces (N, V, P) float32 or float64, finite; columns maps a variable's name to its index in V.
-    Under strict, a trace is NaN past the horizon. With boolean, the result is +1 or -1.
+    Under strict, a trace is NaN where a formula has no value. With boolean, the result is +1 or -1.
     """
     n_traces, _, points = traces.shape
     code = ins.lower(programs, points, trace=trace, strict=strict)
-    terms, coefficients, starts = _channel_table(programs, columns)
+    terms, lags, coefficients, starts = _channel_table(programs, columns)
     values = code.values.astype(traces.dtype)
     shape = (len(programs), n_traces, points) if trace else (len(programs), n_traces, 1)
     out = np.empty(shape, traces.dtype)
@@ -57,12 +57,12 @@ def evaluate(
     tasks = iter(_shares(n_traces, len(programs), workers))
 
     def work(_: int) -> None:
-        block = np.empty((len(programs.channels), code.reach * LANES), traces.dtype)
+        block = np.empty((len(programs.channels), len(code.times) * LANES), traces.dtype)
         arena = np.empty(int(code.arena.max()) * LANES, traces.dtype)
         for lanes, formulae in tasks:
             _work(
                 code.table, values, code.offsets, formulae[0], formulae[1], traces,
-                lanes[0], lanes[1], code.reach, terms, coefficients, starts, block, arena,
+                lanes[0], lanes[1], code.times, terms, lags, coefficients, starts, block, arena,
                 boolean, out,
             )  # fmt: skip
 
@@ -95,25 +95,27 @@ def _shares(
 
 def _channel_table(
     programs: Programs, columns: dict[str, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Channels as flat arrays: channel c is the sum of coefficients[j] * variable terms[j] over
-    starts[c] <= j < starts[c + 1]."""
-    terms = [columns[name] for channel in programs.channels for name, _ in channel]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Channels as flat arrays: channel c is the sum of coefficients[j] * variable terms[j], lags[j]
+    steps ago, over starts[c] <= j < starts[c + 1]."""
+    variables = [variable for channel in programs.channels for variable, _ in channel]
+    terms = [columns[ops.name_of(variable)] for variable in variables]
+    lags = [ops.lag_of(variable) for variable in variables]
     coefficients = [c for channel in programs.channels for _, c in channel]
     starts = np.zeros(len(programs.channels) + 1, np.int64)
     np.cumsum([len(channel) for channel in programs.channels], out=starts[1:])
-    return np.array(terms, np.int64), np.array(coefficients, np.float64), starts
+    return np.array(terms, np.int64), np.array(lags, np.int64), np.array(coefficients), starts
 
 
 @njit(cache=True, nogil=True)
 def _work(  # type: ignore[no-untyped-def]
-    table, values, offsets, first, last, traces, lane, end, reach, terms, coefficients, starts,
+    table, values, offsets, first, last, traces, lane, end, times, terms, lags, coefficients, starts,
     block, arena, boolean, out,
 ):  # fmt: skip
     """Formulae first ... last - 1 on traces lane ... end - 1, a block of traces after the other."""
     spare = np.empty(LANES, traces.dtype)
     for start in range(lane, end, LANES):
-        _load(traces, start, reach, terms, coefficients, starts, block)
+        _load(traces, start, times, terms, lags, coefficients, starts, block)
         _run(table, values, offsets, first, last, block, arena, spare, boolean, start, out)
 
 
@@ -122,11 +124,17 @@ def _row(x, t):  # type: ignore[no-untyped-def]
     return x[t * LANES : (t + 1) * LANES]
 
 
-@njit(cache=True, nogil=True)
-def _load(traces, lane, reach, terms, coefficients, starts, block):  # type: ignore[no-untyped-def]
-    """Channels of traces lane ... lane + LANES - 1 into block (channel, time * LANES + lane).
+@njit(cache=True, nogil=True, inline="always")
+def _held(t, points):  # type: ignore[no-untyped-def]
+    return min(max(t, 0), points - 1)
 
-    Lanes past the last trace repeat it. Unsigned indices spare the compiler the test for negative
+
+@njit(cache=True, nogil=True)
+def _load(traces, lane, times, terms, lags, coefficients, starts, block):  # type: ignore[no-untyped-def]
+    """Channels of traces lane ... lane + LANES - 1 into block (channel, row * LANES + lane).
+
+    Row t is at times[t]; beyond the ends of a trace, its first and its last sample are held. Lanes
+    past the last trace repeat it. Unsigned indices spare the compiler the test for negative
     ones, without which it can gather a row at a time.
     """
     n, variables, points = traces.shape
@@ -136,17 +144,19 @@ def _load(traces, lane, reach, terms, coefficients, starts, block):  # type: ign
         place[j] = np.uint64(min(lane + j, n - 1) * variables * points)
     for c in range(len(starts) - 1):
         plain = starts[c + 1] - starts[c] == 1 and coefficients[starts[c]] == 1.0
-        for t in range(reach):
+        for t in range(len(times)):
             row = _row(block[c], t)
             if plain:
-                start = np.uint64(terms[starts[c]] * points + t)
+                k = starts[c]
+                start = np.uint64(terms[k] * points + _held(times[t] - lags[k], points))
                 for j in range(LANES):
                     row[j] = flat[place[j] + start]
                 continue
             for j in range(LANES):
                 total = 0.0
                 for k in range(starts[c], starts[c + 1]):
-                    total += coefficients[k] * flat[place[j] + np.uint64(terms[k] * points + t)]
+                    start = np.uint64(terms[k] * points + _held(times[t] - lags[k], points))
+                    total += coefficients[k] * flat[place[j] + start]
                 row[j] = total
 
 
@@ -188,13 +198,16 @@ def _run(table, values, offsets, first, last, block, arena, spare, boolean, lane
                     arena[row[ins.SCRATCH] * LANES :],
                     length, row[ins.INPUT], row[ins.OFFSET], row[ins.WIDTH], row[ins.DELAY], spare,
                 )  # fmt: skip
+            elif op == ins.REVERSE:
+                _reverse(a, length)
             else:
                 raise ValueError("no such instruction")
+        begin = table[offsets[b + 1] - 1, ins.START]
         for start in range(0, length, _TILE):
             stop = min(start + _TILE, length)
             tile = arena[start * LANES : stop * LANES]
             for j in range(lanes):
-                target = out[b, lane + j, start:stop]
+                target = out[b, lane + j, begin + start : begin + stop]
                 column = tile[j:]
                 for t in range(np.uint64(stop - start)):
                     target[t] = column[t * np.uint64(LANES)]
@@ -268,6 +281,15 @@ def _minimum(a, b):  # type: ignore[no-untyped-def]
 def _maximum(a, b):  # type: ignore[no-untyped-def]
     for i in range(len(a)):
         a[i] = _larger(a[i], b[i])
+
+
+@njit(cache=True, nogil=True)
+def _reverse(x, length):  # type: ignore[no-untyped-def]
+    """In place: the first row becomes the last one."""
+    for t in range(length // 2):
+        a, b = _row(x, t), _row(x, length - 1 - t)
+        for j in range(LANES):
+            a[j], b[j] = b[j], a[j]
 
 
 @njit(cache=True, nogil=True)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from ..errors import MissingDependencyError
+from ..formula import operators as ops
 from ..formula.programs import Programs
 from . import lowering
 
@@ -70,11 +71,10 @@ def evaluate(
         if trace and strict:
             out.fill_(torch.nan)
 
-        reach = max(1, code.reach)
-        per_trace = max(1, len(programs.channels)) * reach * real.itemsize
+        per_trace = max(1, len(programs.channels)) * len(code.times) * real.itemsize
         step = max(WARP, SLICE_BYTES // per_trace // WARP * WARP)
         for first in range(0, n_traces, step):
-            channels = _channels(programs, traces[first : first + step, :, :reach], columns)
+            channels = _channels(programs, traces[first : first + step], columns, code)
             tiles = _tiles(channels) if {*kernels} - {1} else channels
             start = len(programs) + 1
             for group in classes:
@@ -128,7 +128,7 @@ def _launch(
     first: int,
     boolean: bool,
 ) -> None:
-    """Run one class on one slice: block is (n, channels, reach) or its tiles."""
+    """Run one class on one slice: block is (n, channels, times) or its tiles."""
     bytes_a_warp = group.rows * group.traces * out.element_size()
     tasks = -(-n_slice // group.traces) * len(group.members)
     if group.in_shared:
@@ -155,16 +155,21 @@ def _launch(
     )  # fmt: skip
 
 
-def _channels(programs: Programs, x: torch.Tensor, columns: dict[str, int]) -> torch.Tensor:
-    """The channels (n, channels, reach) of traces (n, variables, reach)."""
-    if not all(len(c) == 1 and c[0][1] == 1.0 for c in programs.channels):
-        return torch.stack([_channel(x, channel, columns) for channel in programs.channels], dim=1)
-    index = [columns[c[0][0]] for c in programs.channels] or [0]
-    return x if index == list(range(x.shape[1])) else x[:, index]
+def _channels(
+    programs: Programs, x: torch.Tensor, columns: dict[str, int], code: lowering.Instructions
+) -> torch.Tensor:
+    """The channels (n, channels, times) of traces (n, variables, P), at the times that atoms read."""
+    if not all(
+        len(c) == 1 and c[0][1] == 1.0 and not ops.lag_of(c[0][0]) for c in programs.channels
+    ):
+        channels = [_channel(x, channel, columns, code) for channel in programs.channels]
+        return torch.stack(channels, dim=1)
+    index = [columns[ops.name_of(c[0][0])] for c in programs.channels] or [0]
+    return code.read(x if index == list(range(x.shape[1])) else x[:, index])
 
 
 def _tiles(channels: torch.Tensor) -> torch.Tensor:
-    """(n, channels, reach) as (n / 32, channels, reach, 32); the last trace fills the last tile."""
+    """(n, channels, times) as (n / 32, channels, times, 32); the last trace fills the last tile."""
     short = -len(channels) % WARP
     if short:
         channels = torch.cat([channels, channels[-1:].expand(short, -1, -1)])
@@ -172,12 +177,13 @@ def _tiles(channels: torch.Tensor) -> torch.Tensor:
 
 
 def _channel(
-    x: torch.Tensor, channel: tuple[tuple[str, float], ...], columns: dict[str, int]
+    x: torch.Tensor, channel: ops.Channel, columns: dict[str, int], code: lowering.Instructions
 ) -> torch.Tensor:
     """A linear expression in float64, terms added in order, as on the CPU."""
-    total = torch.zeros_like(x[:, 0], dtype=torch.float64)
-    for name, coefficient in channel:
-        total += x[:, columns[name]].to(torch.float64) * coefficient
+    total = x.new_zeros((len(x), len(code.times)), dtype=torch.float64)
+    for variable, coefficient in channel:
+        samples = code.read(x[:, columns[ops.name_of(variable)]], ops.lag_of(variable))
+        total += samples.to(torch.float64) * coefficient
     return total.to(x.dtype)
 
 

@@ -13,8 +13,8 @@
 // Instructions and columns, as in lowering.py; a test compares them.
 enum { GE, GT, LE, LT };  // as in operators.py
 enum { ATOM, MINIMUM_ATOM, MAXIMUM_ATOM, CONSTANT, NEGATE, MINIMUM, MAXIMUM, EQUIVALENT, WINDOW_MIN,
-       WINDOW_MAX, UNTIL_SCAN };
-enum { OP, TO, FROM, LEFT, SCRATCH, LENGTH, INPUT, OFFSET, WIDTH, DELAY, COMPARISON, UNUSED, COLUMNS };
+       WINDOW_MAX, UNTIL_SCAN, REVERSE };
+enum { OP, TO, FROM, LEFT, SCRATCH, LENGTH, INPUT, OFFSET, WIDTH, DELAY, COMPARISON, START, COLUMNS };
 
 struct Smaller {
   template <typename Real> static __device__ __forceinline__ Real of(Real a, Real b) {
@@ -254,7 +254,7 @@ struct Warp {
   }
 
   // Run one formula; the result is at the start of the arena. Returns its length.
-  // x + channel * channel_step is this lane's trace, at time 0.
+  // x + channel * channel_step is the first row of a channel of this lane's trace.
   __device__ __forceinline__ int run(const int* table, const Real* values, int first, int last,
                                      const Real* x, int channel_step, Real* arena,
                                      bool boolean) const {
@@ -298,6 +298,8 @@ struct Warp {
                 return Smaller::of(Larger::of(-a[e], b[e]), Larger::of(a[e], -b[e]));
               },
               put);
+      } else if (op == REVERSE) {
+        reverse(a, length);
       } else if (op == NEGATE) {
         sweep(0, length, [=](int e) { return -a[e]; }, put);
       } else if (op == CONSTANT) {
@@ -308,6 +310,18 @@ struct Warp {
       }
     }
     return length;
+  }
+
+  // In place: the first row becomes the last one.
+  __device__ __forceinline__ void reverse(Real* a, int length) const {
+    for (int t = q; t < length / 2; t += T) {
+      Real* early = a + t * S + s;
+      Real* late = a + (length - 1 - t) * S + s;
+      Real v = *early;
+      *early = *late;
+      *late = v;
+    }
+    if (T > 1) __syncwarp();
   }
 
   // a = value, min(a, value) or max(a, value).
@@ -354,7 +368,8 @@ __global__ void evaluate(const int* table, const Real* values, const int* offset
       arena = device_arena + ((long long)blockIdx.x * warps + index) * arena_rows * S;
       length = warp.run(table, values, offsets[b], offsets[b + 1], x, channel_step, arena, boolean);
     }
-    Real* target = out + ((long long)b * n_traces + first_trace + n) * points;
+    int start = table[(offsets[b + 1] - 1) * COLUMNS + START];
+    Real* target = out + ((long long)b * n_traces + first_trace + n) * points + start;
     if (n < n_slice)
       for (int t = warp.q; t < length; t += warp.T) target[t] = arena[t * S + warp.s];
     __syncwarp();

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from ..errors import RhovecError
-from ..formula import Formula
+from ..formula.requirements import Requirement
 
 Kind = Literal["kernel", "cosine"]
 Stored = Literal["float32", "float16"]
@@ -59,11 +59,9 @@ class Facts:
 
 
 class Batch(NamedTuple):
-    """Entries to add: n formulae, an identifier or None for each, tags of each, unit rows (n, D)."""
+    """Entries to add: n requirements, and their unit vectors (n, D)."""
 
-    formulae: list[Formula]
-    requirements: list[str | None]
-    tags: list[list[str]]
+    requirements: list[Requirement]
     vectors: np.ndarray
 
 
@@ -72,9 +70,7 @@ class Entry:
     """What a library holds about one formula, besides its vector."""
 
     id: int
-    formula: Formula
-    requirement: str | None
-    tags: tuple[str, ...]
+    requirement: Requirement  # without the text that it was written as; its tags are sorted
 
 
 class Filter(NamedTuple):

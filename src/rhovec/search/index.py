@@ -23,7 +23,8 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula import Formula, Schema
-from ..formula.reader import FormulaLike, as_formulae
+from ..formula.reader import FormulaLike, as_formulae, is_single
+from ..formula.requirements import Requirement
 from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
 from ..traces import BaseMeasure
 from . import version1
@@ -56,6 +57,8 @@ class Hit:
     kernel: float | None = None  # exact similarity on the kernel's traces, if it was asked for
     standard_error: float | None = None  # of `kernel`
     requirement: str | None = None  # its identifier, e.g. "REQ-12"
+    title: str = ""
+    source: str = ""  # where it was written, e.g. "requirements.stl:3"
 
 
 class Index:
@@ -105,7 +108,8 @@ class Index:
         vectors: a model, or a kernel whose signatures are taken; by default those of an StlKernel
             with 1000 traces of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
-        requirements: an identifier for each formula, such as "REQ-12", or None for each without one.
+        requirements: an identifier for each formula, such as "REQ-12", or None for each without one;
+            those that `read_requirements` read have their own.
         tags: for all formulae; or, in a list, a list for each.
         stored: type of the stored numbers. "float16" halves the file and changes inner products by
             less than 0.001.
@@ -114,13 +118,17 @@ class Index:
         place = None if path is None else _path(path)
         if schema is not None and not isinstance(schema, Schema):
             raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
-        if isinstance(formulae, Formula | str):
-            formulae = [formulae]
+        items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
-            formulae = _parsed(formulae, schema)
-            vectors = usual_kernel(_lowered(formulae, schema))
+            items = list(items) if isinstance(items, Iterable) else items
+            parsed = _parsed(items, schema)
+            items = [
+                item if isinstance(item, Requirement) else phi
+                for item, phi in zip(items, parsed, strict=True)
+            ]
+            vectors = usual_kernel(_lowered(parsed, schema))
         chosen = as_vectors(vectors)
-        batches = _embedded(formulae, requirements, tags, chosen, schema, progress)
+        batches = _embedded(items, requirements, tags, chosen, schema, progress)
         first = next(batches)
         facts = describe(chosen, first.vectors.shape[1], schema, stored)
         return cls(FileBackend.create(place, facts, _chained(first, batches)), chosen)
@@ -185,7 +193,7 @@ class Index:
 
         Once this has returned, the entries are on disk. Other arguments are as in `build`.
         """
-        single = isinstance(formulae, Formula | str)
+        single = is_single(formulae)
         items: Any = [formulae] if single else formulae
         vectors = self._require_vectors()
         batches = _embedded(items, requirements, tags, vectors, self.schema, progress)
@@ -292,7 +300,7 @@ class Index:
             if not np.isfinite(points).all():
                 raise RhovecError("a query vector must be finite and not zero")
         else:
-            single = isinstance(query, Formula | str)
+            single = is_single(query)
             formulae = _parsed([query] if single else query, self.schema)
             points = _vectors_of(formulae, self._require_vectors(), self.schema)
             if points.shape[1] != facts.dimension:
@@ -314,9 +322,10 @@ class Index:
 
     def _hits(self, found: Sequence[Found]) -> list[Hit]:
         return [
-            Hit(entry.id, entry.formula, entry.tags, self._similarity(product),
-                requirement=entry.requirement)
+            Hit(entry.id, one.formula, one.tags, self._similarity(product),
+                requirement=one.id or None, title=one.title, source=one.source)
             for entry, product in found
+            for one in [entry.requirement]
         ]  # fmt: skip
 
     def _similarity(self, product: float) -> float:
@@ -430,7 +439,8 @@ def _embedded(
                 raise RhovecError(
                     f"there are more formulae than {word}, which end at {done + len(each)}"
                 )
-        yield Batch(parsed, known, named, _vectors_of(parsed, vectors, schema))
+        entries = list(map(_entry, chunk, parsed, known, named))
+        yield Batch(entries, _vectors_of(parsed, vectors, schema))
         done += len(parsed)
         if progress and total:
             progress(done / total)
@@ -440,6 +450,13 @@ def _embedded(
     for word, rest in left.items():
         if not isinstance(rest, repeat) and any(True for _ in rest):
             raise RhovecError(f"there are more {word} than formulae")
+
+
+def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -> Requirement:
+    """What is stored: what the item says itself, and the arguments that go with it."""
+    known = item if isinstance(item, Requirement) else Requirement(phi)
+    identifier = name or _identifier(known.id or None) or ""
+    return replace(known, formula=phi, id=identifier, tags=(*_labels(known.tags), *tags))
 
 
 def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:

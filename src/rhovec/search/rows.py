@@ -30,6 +30,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..files import filling
 from ..formula import parse
+from ..formula.requirements import Requirement
 from .backend import Batch, Entry, Facts, Progress
 
 APPLICATION, VERSION = 0x72686F76, 2  # in the file's header
@@ -39,11 +40,12 @@ SCHEMA = (
     "CREATE TABLE state (id INTEGER PRIMARY KEY, last INTEGER, deletions INTEGER, labels INTEGER, "
     "digest INTEGER, checksum INTEGER)",
     "CREATE TABLE labels (id INTEGER PRIMARY KEY, variables TEXT, tags TEXT, checksum INTEGER)",
-    "CREATE TABLE rows (id INTEGER PRIMARY KEY, formula TEXT, requirement TEXT, depth INTEGER, "
-    "label INTEGER, checksum INTEGER, vector BLOB)",
+    "CREATE TABLE rows (id INTEGER PRIMARY KEY, formula TEXT, requirement TEXT, title TEXT, "
+    "source TEXT, depth INTEGER, label INTEGER, checksum INTEGER, vector BLOB)",
     "CREATE TABLE deletions (id INTEGER PRIMARY KEY, entry INTEGER, checksum INTEGER)",
 )
-COLUMNS = "id, formula, requirement, depth, label, checksum, vector"
+COLUMNS = "id, formula, requirement, title, source, depth, label, checksum, vector"
+INSERT = f"INSERT INTO rows VALUES ({', '.join('?' * 9)})"
 SIDE_FILES = ("-wal", "-shm", "-journal")  # SQLite's, beside the library
 TYPES = {"float32": "<f4", "float16": "<f2"}
 PAGE = 16_384  # bytes; several vectors fit
@@ -234,16 +236,16 @@ class Rows:
                     )
                 encoded = batch.vectors.astype(TYPES[self.facts.stored])
                 rows = []
-                for phi, requirement, tags, vector in zip(
-                    batch.formulae, batch.requirements, batch.tags, encoded, strict=True
-                ):
-                    label = labels.number(json.dumps(phi.variables), json.dumps(sorted(set(tags))))
-                    row, data = (end, str(phi), requirement, phi.depth, label), vector.tobytes()
+                for one, vector in zip(batch.requirements, encoded, strict=True):
+                    phi, tags = one.formula, json.dumps(sorted(set(one.tags)))
+                    label = labels.number(json.dumps(phi.variables), tags)
+                    row = (end, str(phi), one.id, one.title, one.source, phi.depth, label)
+                    data = vector.tobytes()
                     checksum = _checksum(self._salt, b"row", row, data)
                     rows.append((*row, checksum, data))
                     digest += checksum
                     end += 1
-                self.database.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+                self.database.executemany(INSERT, rows)
             for (variables, tags_text), number in labels.new.items():
                 label_row = (number, variables, tags_text)
                 checksum = _checksum(self._salt, b"label", label_row)
@@ -339,7 +341,7 @@ class Rows:
         cursor = self.database.execute(query, (begin, last))
         while found := cursor.fetchmany(CHUNK):
             digest = sum(map(self._checked, found))
-            ids, _, _, depths, labels, _, blobs = zip(*found, strict=True)
+            ids, *_, depths, labels, _, blobs = zip(*found, strict=True)
             try:
                 numbers = np.array([depths, labels], np.int32)
             except (OverflowError, TypeError, ValueError):
@@ -356,14 +358,15 @@ class Rows:
     def entries(self, ids: np.ndarray) -> list[Entry]:
         """The entries with these ids (m,), all of which must be there."""
         found, labels, entries = self._select(ids), self._labels, []
-        if any(isinstance(row[4], int) and row[4] > len(labels) for row in found.values()):
+        if any(isinstance(row[6], int) and row[6] > len(labels) for row in found.values()):
             self.labels()  # takes in those that were added since
         for i in ids.tolist():
-            _, text, requirement, _, label, *_ = found[i]
+            _, text, name, title, source, _, label, *_ = found[i]
             try:
                 if not 0 < label <= len(labels):
                     raise ValueError("label")
-                entries.append(Entry(i, parse(text), requirement, labels[label - 1].tags))
+                tags = labels[label - 1].tags
+                entries.append(Entry(i, Requirement(parse(text), name, title, tags, "", source)))
             except (ValueError, TypeError, RecursionError):
                 raise self._damaged([i]) from None
         return entries

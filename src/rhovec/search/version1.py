@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula import parse
+from ..formula.requirements import Requirement
 from .backend import Batch, Facts, Kind
 from .rows import APPLICATION, CHUNK, REPAIR, clear_errors, require_sqlite, texts_of, unit_rows
 
@@ -80,9 +81,12 @@ def _batches(
             vectors = unit_rows(stored.astype(np.float32))
             if not np.isfinite(vectors).all():
                 raise ValueError("vector")
-            formulae, labels = [parse(text) for text in texts], [texts_of(each) for each in tags]
+            read = [
+                Requirement(parse(text), tags=tuple(texts_of(labels)))
+                for text, labels in zip(texts, tags, strict=True)
+            ]
         except (ValueError, TypeError, RecursionError):
             raise RhovecError(f"{path}: an entry is damaged; {REPAIR}") from None
-        yield Batch(formulae, [None] * len(found), labels, vectors)
+        yield Batch(read, vectors)
     if done != size:
         raise RhovecError(f"{path}: entries are missing; {REPAIR}")

@@ -72,6 +72,9 @@ def tree_tokens(
     programs: Programs, rows: int | None = None, width: int | None = None
 ) -> TreeTokens:
     """Tokens of a batch of formulae over x_0, x_1, ...; rows and width fix R and W."""
+    largest = int(programs.code[:, 0].max())
+    if largest >= CLS:
+        ops.refuse(largest, "the tree tokens")
     sizes = np.diff(programs.offsets) + 1
     if width is None:
         width = max(WIDTH, -(-int(sizes.max()) // 8) * 8)
@@ -97,7 +100,8 @@ def variable_numbers(programs: Programs) -> np.ndarray:
     """(channels,) int64: i for the channel x_i; a model knows no others."""
     numbers = []
     for channel in programs.channels:
-        name, coefficient = channel[0]
+        variable, coefficient = channel[0]
+        name = "" if isinstance(variable, ops.Shifted) else variable
         if len(channel) > 1 or coefficient != 1 or not re.fullmatch(r"x_(0|[1-9]\d{0,3})", name):
             raise FormulaError(
                 f"a model reads only the variables x_0, x_1, ..., not {channel_text(channel)}; "

@@ -1,4 +1,4 @@
-"""Agreement with other libraries on random formulae: `make compare`.
+"""Agreement with other libraries on random formulae: `make agreement`.
 
 A situation is a family of random formulae, the times that are looked at, and a claim for each
 library: `agrees`, `differs: how`, or `refuses: what`. Claims are tested both ways: the run fails
@@ -71,7 +71,8 @@ def everywhere(phi: Formula, ours: np.ndarray) -> np.ndarray:
 
 
 def inside(phi: Formula, ours: np.ndarray) -> np.ndarray:
-    return np.asarray(np.arange(POINTS) + phi.horizon <= LAST)
+    t = np.arange(POINTS)
+    return np.asarray((t >= phi.history) & (t + phi.horizon <= LAST))
 
 
 def past(phi: Formula, ours: np.ndarray) -> np.ndarray:
@@ -79,8 +80,9 @@ def past(phi: Formula, ours: np.ndarray) -> np.ndarray:
 
 
 def starts_inside(phi: Formula, ours: np.ndarray) -> np.ndarray:
-    """The root's window starts within the trace (and may end past it)."""
-    return np.asarray(np.arange(POINTS) + phi.code[-1, 1] <= LAST)
+    """The near end of the root's window lies within the trace (the far end may not)."""
+    t, near = np.arange(POINTS), phi.code[-1, 1]
+    return np.asarray(t >= near if ops.IS_PAST[phi.code[-1, 0]] else t + near <= LAST)
 
 
 def straddles(phi: Formula, ours: np.ndarray) -> np.ndarray:
@@ -89,6 +91,10 @@ def straddles(phi: Formula, ours: np.ndarray) -> np.ndarray:
 
 def wholly_past(phi: Formula, ours: np.ndarray) -> np.ndarray:
     return ~starts_inside(phi, ours)
+
+
+def at_the_start(phi: Formula, ours: np.ndarray) -> np.ndarray:
+    return np.asarray(np.arange(POINTS) == 0)
 
 
 def at_the_end(phi: Formula, ours: np.ndarray) -> np.ndarray:
@@ -124,6 +130,7 @@ class Situation:
 
 
 BOOLEAN, WINDOWS = (ops.AND, ops.OR, ops.NOT), (ops.ALWAYS, ops.EVENTUALLY)
+PAST_WINDOWS, EDGES = (ops.ONCE, ops.HISTORICALLY), (ops.RISE, ops.FALL)
 TENSORS = ("stljax", "stlcgpp")
 AGREES = "agrees"
 NOT_OFFERED = "refuses: not offered"
@@ -229,6 +236,53 @@ SITUATIONS = [
         times=at_the_end, roots=(ops.NEXT,),
     ),
     Situation(
+        "once, historically [a,b] nested, windows inside the trace", (*BOOLEAN, *PAST_WINDOWS),
+        claims(AGREES, NOT_OFFERED), times=inside, roots=PAST_WINDOWS,
+    ),
+    Situation(
+        "once, historically [a,b], window partly before the start", BOOLEAN,
+        claims(AGREES), long, straddles, roots=PAST_WINDOWS,
+    ),
+    Situation(
+        "once, historically [a,b], window wholly before the start", BOOLEAN,
+        claims("differs: once is -inf, historically +inf"), long, wholly_past, roots=PAST_WINDOWS,
+    ),
+    Situation(
+        "once, historically unbounded, nested", (*BOOLEAN, *PAST_WINDOWS), claims(AGREES),
+        unbounded, roots=PAST_WINDOWS,
+    ),
+    Situation(
+        "since [a,b], window inside the trace", BOOLEAN,
+        claims(LEFT_OPEN, NOT_OFFERED), times=inside, roots=(ops.SINCE,),
+    ),
+    Situation(
+        "p since [a,b] (p and q), window inside the trace", BOOLEAN,
+        claims(AGREES), times=inside, roots=(ops.SINCE,), closed=("rtamt",),
+    ),
+    Situation(
+        "since unbounded", BOOLEAN, claims(LEFT_OPEN), unbounded, roots=(ops.SINCE,),
+    ),
+    Situation(
+        "p since (p and q), unbounded", BOOLEAN, claims(AGREES), unbounded, roots=(ops.SINCE,),
+        closed=("rtamt",),
+    ),
+    Situation(
+        "prev, after the first sample", (ops.PREV, ops.AND, ops.NOT),
+        claims(AGREES, NOT_OFFERED), times=inside, roots=(ops.PREV,),
+    ),
+    Situation(
+        "prev, at the first sample", (ops.AND, ops.NOT), claims("differs: +inf"),
+        times=at_the_start, roots=(ops.PREV,),
+    ),
+    Situation(
+        "rise, fall, after the first sample", BOOLEAN,
+        claims(AGREES, NOT_OFFERED), times=inside, roots=EDGES,
+    ),
+    Situation(
+        "rise, fall, at the first sample", BOOLEAN,
+        claims("differs: rise is p, fall is not p"), times=at_the_start, roots=EDGES,
+    ),
+    Situation(
         'end="strict", up to the horizon (rtamt: p until (p and q))', (*BOOLEAN, *WINDOWS, ops.UNTIL),
         claims(AGREES, AGREES, AGREES), times=inside, closed=("rtamt",), end="strict",
     ),
@@ -314,7 +368,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # hundreds of formulae, each compiled once
-    command = f"python benchmarks/compare.py --formulae {given.formulae} --seed {given.seed}"
+    command = f"python benchmarks/agreement.py --formulae {given.formulae} --seed {given.seed}"
     x = random_walks(TRACES, POINTS, given.seed)
     drawn: list[list[tuple[Formula, np.ndarray, np.ndarray]]] = []  # formula, ours, columns
     for number, situation in enumerate(SITUATIONS):
@@ -347,7 +401,7 @@ def main() -> int:
                 if peer in situation.claims:
                     verdict = judge(situation.claims[peer], cases.get(number, []))
                     rows.append({"situation": situation.name, "peer": peer, **verdict, **common})
-    save("robustness-compare", rows, report(rows, given.formulae))
+    save("agreement", rows, report(rows, given.formulae))
     wrong = [row for row in rows if not row["holds"]]
     print(f"{len(rows) - len(wrong)} of {len(rows)} claims hold", file=sys.stderr)
     return 1 if wrong else 0

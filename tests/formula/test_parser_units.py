@@ -1,0 +1,146 @@
+"""Physical units on thresholds, converted by pint to the unit of the variable."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import pytest
+
+from rhovec.errors import MissingDependencyError, ParseError
+from rhovec.formula import units as units_module
+from rhovec.formula.parser import parse
+
+UNITS = {
+    "speed": "m/s", "rpm": "rpm", "temp": "K", "oven": "degC", "p": "bar", "throttle": "%", "v1": "m/s",
+    "v2": "km/h", "volt": "V", "omega": "rad/s", "Ambient (T)": "degC", "timer": "s", "power": "dBm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("speed > 120 km/h", f"speed > {120 / 3.6!r}"),
+        ("speed > 36km/h", "speed > 10"),
+        ("speed > 36 km / h and rpm < 900 rpm", "speed > 10 and rpm < 900"),
+        ("speed > -36 km/h", "speed > -10"),
+        ("36 km/h < speed < 72 km/h", "10 < speed < 20"),
+        ("speed > 36 km/h + 5", "speed > 15"),
+        ("speed > 36 km/h + 5 m/s", "speed > 15"),
+        ("speed > 2 * 18 km/h", "speed > 10"),
+        ("speed > 72 km/h / 2", "speed > 10"),
+        ("abs(speed - v1) > 36 km/h", "abs(speed - v1) > 10"),
+        ("max(speed, v1) > 36 km/h", "max(speed, v1) > 10"),
+        ("2 * speed > 36 km/h", "2 * speed > 10"),
+        ("v2 >= 5 m/s", "v2 >= 18"),
+        ("G[0,2] speed > 36 km/h -> F speed < 18 km/h", "G[0,2] speed > 10 -> F speed < 5"),
+        ("p < 200 kPa", "p < 2"),
+        ("p < 1e5 N/m^2", "p < 1"),
+        ("p < 1e5 kg*m^-1*s**-2", "p < 1"),
+        ("throttle > 95 %", "throttle > 95"),
+        ("timer > 3 min", "timer > 180"),
+        ("volt > 500 mV", "volt > 0.5"),
+        ("power > 3 dBm", "power > 3"),
+        # Offsets: a sum of variables whose coefficients add up to zero is a difference.
+        ("temp > 30 degC", "temp > 303.15"),
+        ("temp > 0 degC", "temp > 273.15"),
+        ("temp > 68 degF", "temp > 293.15"),
+        ("temp >= 30 °C", "temp >= 303.15"),
+        ("oven < 300 K", "oven < 26.85"),
+        ("30 degC < oven < 86 degF", "oven > 30 and oven < 30"),
+        ("oven - `Ambient (T)` > 18 degF", "oven - `Ambient (T)` > 10"),
+        ("temp - prev temp > 2 degC", "temp - prev temp > 2"),
+        ("(prev temp) > 30 degC", "(prev temp) > 303.15"),
+        ("abs(temp - 5 degC) < 5 degC", "temp < 283.15 and temp > 273.15"),
+        ("abs(temp - 20 degC) < 10 degC", "temp < 303.15 and temp > 283.15"),
+        ("2 * temp > 60 degC", "2 * temp > 606.3"),
+        ("temp > 20 degC + 5 degC", "temp > 298.15"),
+    ],
+)
+def test_quantities(text: str, same: str) -> None:
+    assert parse(text, units=UNITS) == parse(same)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("rate(speed) > 2 m/s^2", "rate(speed) > 2"),
+        ("rate(speed) > 36 km/h/s", "rate(speed) > 10"),
+        ("abs(rate(oven)) < 120 degC/min", "abs(rate(oven)) < 2"),
+        ("rate(temp) < 9 degF/s", "rate(temp) < 5"),
+        ("rate(rate(speed)) > 7.2 km/h/s^2", "rate(rate(speed)) > 2"),
+        ("rate(speed - 3 km/h) > 2 m/s^2", "rate(speed) > 2"),
+        ("prev rate(speed) > 2 m/s^2", "prev (rate(speed) > 2)"),
+    ],
+)
+def test_quantities_of_rates(text: str, same: str) -> None:
+    assert parse(text, units=UNITS, dt=0.1) == parse(same, dt=0.1)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("x > 3 km/h", 7, "x has no unit to compare km/h with; pass its unit in units=..."),
+        ("speed - x > 3 km/h", 15, "x has no unit to compare km/h with"),
+        ("speed > 3 kg", 11, "kg cannot be converted to m/s"),
+        ("speed > 3 furlongz", 11, "there is no unit 'furlongz'; write it as pint does"),
+        ("speed > 3 m * speed", 11, "there is no unit 'm*speed'"),
+        ("speed - v2 > 3 km/h", 16, "speed is in m/s and v2 in km/h, so that no unit fits"),
+        ("speed - volt > 3 km/h", 18, "speed is in m/s and volt in V, so that no unit fits"),
+        ("rate(speed) + speed > 3 km/h", 25, "a rate and a value are added here"),
+        ("rate(speed) > 3 km/h", 17, "km/h cannot be converted to m/s/s"),
+        (
+            "temp > 30 degC + 5 K",
+            11,
+            "degC has another zero than K; write all quantities here in one",
+        ),
+        ("power > 3 mW", 11, "from mW to dBm it takes more than a factor; write the number in dBm"),
+        ("speed * 3 m > 2", 7, "a factor or divisor is a plain number; leave out its unit"),
+        ("3 m * speed > 2", 1, ""),
+        ("speed / 3 m > 2", 7, "a factor or divisor is a plain number; leave out its unit"),
+        ("3 m > 2 m", 1, "this comparison has no variable"),
+        ("max(speed, 3 m/s) > 2 m/s", 1, "an argument of min or max has no variable"),
+        ("speed > 5 W", 12, "(here 'W' means weak_until"),
+        ("speed > 5 m^100", 12, "unexpected character '^'"),
+    ],
+)
+def test_quantities_that_are_refused(text: str, column: int, message: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(text, units=UNITS, dt=0.1)
+    assert message in caught.value.message
+    assert not message or caught.value.column == column, caught.value
+
+
+@pytest.mark.parametrize(
+    "unit", ["", "furlongz", "m/(s", "m^999999999", "3", "m s", "m\n", "1/x y", "dB/dB"]
+)
+def test_units_of_variables_that_are_none(unit: str) -> None:
+    with pytest.raises(ParseError, match=r"no unit|takes more than a factor|cannot be converted"):
+        parse("x > 3 km/h", units={"x": unit})
+
+
+def test_without_units_of_variables() -> None:
+    with pytest.raises(ParseError, match="found 'km'; a product is written with"):
+        parse("x > 3 km/h")
+
+
+def test_a_unit_that_is_the_variable_s_own_needs_no_pint(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = builtins.__import__
+
+    def without_pint(name: str, *args: Any) -> Any:
+        if name == "pint":
+            raise ImportError(name)
+        return plain(name, *args)
+
+    units_module.conversion.cache_clear()
+    units_module._registry.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", without_pint)
+    assert parse("x > 3 frobs", units={"x": "frobs"}) == parse("x > 3")
+    with pytest.raises(MissingDependencyError, match=r'pip install "rhovec\[units\]"'):
+        parse("x > 3 km/h", units={"x": "m/s"})
+
+
+def test_conversions_are_exact() -> None:
+    for number in ("0.1", "36", "119.99", "1e-7"):
+        factor = parse(f"x > {number} km/h", units={"x": "m/s"}).thresholds[0]
+        assert factor == parse(f"x > {number} / 3.6").thresholds[0]

@@ -1,0 +1,272 @@
+"""Requirement files on the command line: names in every output, wrong lines, parameters."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rhovec.cli import app
+from rhovec.cli.robustness import show_table
+from rhovec.cli.similarity import Result, show
+from rhovec.formula.requirements import read_data, resolve
+from rhovec.models import model as models
+
+from .models.tiny_decoder import save_tiny_decoder
+from .test_cli import refused, run
+
+runner = CliRunner()
+FILE = """\
+param T = 5
+high := x_0 > 1
+R-1 "First one" [safety]: always[0,T] high   # comment
+x_1 < 0
+R-2: eventually high
+"""
+NAMED = {"R-1": ("First one", "{}:3"), "": ("", "{}:4"), "R-2": ("", "{}:5")}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny_decoder(tmp_path_factory.mktemp("models") / "model")
+
+
+@pytest.fixture(autouse=True)
+def the_model(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "DEFAULT", model)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "r.stl"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    path = tmp_path / "t.npy"
+    np.save(path, np.random.default_rng(0).normal(size=(2, 2, 8)))
+    return path
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    """The records of CSV or of JSON lines."""
+    if text.startswith("{"):
+        return [json.loads(line) for line in text.splitlines()]
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def names(file: Path, found: list[dict[str, Any]], before: str = "") -> list[str]:
+    """The identifiers of records, whose titles and sources must fit."""
+    for row in found:
+        title, source = NAMED[row[f"{before}id"]]
+        assert row[f"{before}title"] == title
+        assert row[f"{before}source"] == source.format(file)
+    return [row[f"{before}id"] for row in found]
+
+
+# -- names in every output -------------------------------------------------------------------------
+
+
+def test_parse(file: Path) -> None:
+    one, two, three = rows(run("parse", "-F", file, "--json"))
+    assert (one["id"], one["title"], one["tags"]) == ("R-1", "First one", ["safety"])
+    assert (one["source"], one["formula"]) == (f"{file}:3", "always[0,5] ( x_0 > 1 )")
+    assert {"id", "title", "tags", "source"}.isdisjoint(two)
+    assert three["id"] == "R-2"
+    shown = run("parse", "-F", file).splitlines()
+    assert shown[:3] == ["id          R-1", "title       First one", "tags        safety"]
+    assert run("parse", "R9: x_0 > 1", "--json").startswith('{"id": "R9", "source": "formula 1"')
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--trace"]])
+def test_robustness(file: Path, traces: Path, options: list[str]) -> None:
+    found = rows(run("robustness", "-F", file, "-t", traces, *options))
+    steps = 8 if "--trace" in options else 1
+    assert names(file, found) == [name for name in NAMED for _ in range(2 * steps)]
+    assert found[0]["formula"] == "always[0,T] high"
+
+
+def test_the_table_of_robustness(capsys: pytest.CaptureFixture) -> None:
+    records = [
+        {"id": name, "title": title, "source": "", "formula": text, "trace": "a", "satisfied": True}
+        for name, title, text in (("R1", "One", "x > 1"), ("", "", "y > 1"))
+    ]
+    show_table(records)
+    shown = capsys.readouterr().out
+    assert 'R1 "One": x > 1 ' in shown
+    assert "│ y > 1 " in shown
+
+
+def test_compare(file: Path, tmp_path: Path) -> None:
+    text = run("compare", "R-1: always x_0 > 1", "x_0 > 0", "--n-traces", 20).splitlines()
+    assert text[:3] == ["a is R-1 of formula 1", "", "a  always ( x_0 > 1 )"]
+    file.write_text('R-1 "First one": x_0 > 1\n\nR-2: x_0 > 0')
+    found = json.loads(run("compare", "-F", file, "--n-traces", 20, "--json"))
+    assert found["requirements"] == {
+        "a": {"id": "R-1", "title": "First one", "source": f"{file}:1"},
+        "b": {"id": "R-2", "title": "", "source": f"{file}:3"},
+    }
+    assert "requirements" not in json.loads(run("compare", "x_0 > 1", "x_0 > 0", "--json"))
+
+
+def test_similarity(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for options in ([], ["--json"]):
+        found = rows(run("similarity", "-F", file, "--n-traces", 20, *options))
+        assert names(file, found) == ["R-1", "R-1", ""]
+        assert names(file, found, "other_") == ["", "R-2", "R-2"]
+    out = tmp_path / "gram.json"
+    run("similarity", "-F", file, "--n-traces", 20, "-o", out)
+    assert names(file, json.loads(out.read_text())["requirements"]) == list(NAMED)
+    gram = np.eye(3)
+    show(Result(resolve(read_data(FILE.encode(), "r"))[0], {"model": gram}, {"model": "abc"}))
+    assert 'R-1 "First one" ' in capsys.readouterr().out
+
+
+def test_embed_and_decode(file: Path, tmp_path: Path) -> None:
+    vectors = run("embed", "-F", file)
+    assert names(file, rows(vectors)) == list(NAMED)
+    for given in (["-F", file], []):
+        stdin = None if given else vectors
+        found = rows(run("decode", *given, "-k", 1, "--samples", 0, "--json", stdin=stdin))
+        assert names(file, found) == list(NAMED)
+        assert [row["request"] for row in found] == [row["formula"] for row in rows(vectors)]
+        text = run("decode", *given, "-k", 1, "--samples", 0, stdin=stdin).splitlines()
+        assert text[0] == f'# R-1 "First one", {file}:3'
+        assert text[3] == f"# R-2, {file}:5"
+        assert len(text) == 5
+
+
+def test_index(file: Path, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    run("index", "build", library, "-F", file, "--n-traces", 50)
+    run("index", "add", library, "X: x_0 > 1", "--tags", "new")
+    for options in ([], ["--json"]):
+        found = rows(run("index", "search", library, "-F", file, "-k", 1, *options))
+        assert names(file, found, "query_") == list(NAMED)
+        assert [row["requirement"] or "" for row in found] == list(NAMED)
+        assert [row["title"] for row in found] == ["First one", "", ""]
+        assert [row["source"] for row in found] == [f"{file}:{i}" for i in (3, 4, 5)]
+    assert found[0]["tags"] == ["safety"]
+    (added,) = rows(run("index", "search", library, "x_0 > 1", "-k", 1, "--json"))
+    assert (added["requirement"], added["tags"], added["source"]) == ("X", ["new"], "")
+    run("index", "add", library, 'Y "Twice": x_0 >= 1')
+    group = rows(run("index", "duplicates", library, "--json"))
+    assert {("X", ""), ("Y", "Twice")} <= {(row["requirement"], row["title"]) for row in group}
+
+
+def test_what_looks_only_back_is_told(file: Path, traces: Path) -> None:
+    file.write_text(
+        "R1: once[0,3] x_0 > 1\nR2: always[3,5] once[0,3] x_0 > 1\nR3: x_0 - prev x_0 > 1"
+    )
+    shown = run("parse", "-F", file)
+    assert shown.count("history     3 steps; at time 0 it reads the first sample only") == 1
+    assert shown.count("history     1 step; at time 0 it reads the first sample only") == 1
+    assert [row["history"] for row in rows(run("parse", "-F", file, "--json"))] == [3, 0, 1]
+    assert "first sample" not in run("parse", "always once[0,3] x_0 > 1")
+    command = ["robustness", "-F", str(file), "-t", str(traces)]
+    told = runner.invoke(app, command).stderr
+    assert told == (
+        f"rhovec: R1 ({file}:1), R3 ({file}:3): without a future, a formula reads only the first "
+        "sample at time 0; --trace gives its value at every step\n"
+    )
+    assert runner.invoke(app, [*command, "--trace"]).stderr == ""
+
+
+# -- wrong lines -----------------------------------------------------------------------------------
+
+
+def test_all_wrong_lines_are_listed(file: Path) -> None:
+    file.write_text("R1: x_0 >\nR2: x_0 > 0\nR3: y + 1\nR4: always[0,0.5] x_0 > 0\n")
+    result = runner.invoke(app, ["parse", "-F", str(file)])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.splitlines() == [
+        "rhovec: 3 lines are wrong:",
+        f"  {file}:1, column 10: expected a formula or an expression, found the end of the text",
+        f"  {file}:3, column 5: expected a formula, but this is an expression; compare it with "
+        "something (only a variable may stand alone, as a flag)",
+        f"  {file}:4, column 14: time bound 0.5 is no whole number of steps; to give bounds in "
+        "seconds, give the sampling step with --dt",
+    ]
+
+
+def test_wrong_lines_can_be_left_out(file: Path, traces: Path) -> None:
+    file.write_text("R1: x_0 >\nR2: x_0 > 0\nR3: speed > 0\n")
+    command = ["robustness", "-F", str(file), "-t", str(traces)]
+    assert refused(*command).startswith(f"{file}:1, column 10: expected")
+    result = runner.invoke(app, [*command, "--skip-invalid"])
+    assert result.exit_code == 0
+    assert {row["id"] for row in rows(result.stdout)} == {"R2"}
+    assert result.stderr.splitlines() == [
+        "rhovec: left out 1 requirement:",
+        f"  {file}:1, column 10: expected a formula or an expression, found the end of the text",
+        "rhovec: left out 1 requirement:",
+        f"  R3 ({file}:3): the formula uses speed, but the traces have x_0, x_1; --variables names "
+        "those of an .npy file",
+    ]
+    file.write_text("R1: x_0 >\n")
+    result = runner.invoke(app, [*command, "--skip-invalid"])
+    assert result.exit_code == 2
+    assert result.stderr.splitlines()[-1] == f"rhovec: {file}: all are wrong"
+
+
+def test_parameters_are_set(file: Path) -> None:
+    one, *_ = rows(run("parse", "-F", file, "--set", "T=7", "--json"))
+    assert one["formula"] == "always[0,7] ( x_0 > 1 )"
+    assert refused("parse", "-F", file, "--set", "U=7") == (
+        "--set: no file has the parameter U: there are T"
+    )
+    assert refused("parse", "-F", file, "--set", "T=x").startswith("parameter T=x, column 1: ")
+    for wrong in ("T", "=3", "T="):
+        assert f"--set {wrong}: write it as T=3" in refused("parse", "-F", file, "--set", wrong)
+
+
+def test_arguments_use_what_files_define(file: Path) -> None:
+    found = rows(run("parse", "Q: always[0,T] not high", "-F", file, "--json"))
+    assert found[0]["formula"] == "always[0,5] ( not ( x_0 > 1 ) )"
+    assert [row.get("id", "") for row in found] == ["Q", *NAMED]
+    assert refused("parse", "R-1: x > 0", "-F", file).startswith(
+        f"formula 1, column 1: the identifier R-1 is taken by {file}:3"
+    )
+
+
+# -- errors about one formula ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "command", "message"),
+    [
+        ("R9: speed > 0", ["embed"], "a model reads only the variables x_0, x_1, ..., not speed"),
+        ("R9: true", ["embed"], "the formula is constantly true"),
+        ("R9: x_0 > 1e300", ["embed"], "a formula has the threshold 1e+300"),
+        ("R9: once x_0 > 0", ["embed"], "exact signatures take it, in `rhovec index build` without"),
+        ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models do not know; exact signatures"),
+        ("R9: x_0 - x_1 > 0", ["similarity"], "a model reads only the variables"),
+        ("R9: true", ["similarity", "--by", "kernel", "--n-traces", "9"], "is constant, so no kernel"),
+        ("R9: true", ["index", "build", "new"], "is constant, so no kernel can compare it"),
+        ("R9: speed > 0", ["index", "search", "library"], "uses speed, but the measure has"),
+        ("R9: always[0,99] x_0 > 0", ["robustness", "-t", "t.npy", "--end", "strict"],
+         "the formula looks 99 steps ahead, but a trace has only 8 points"),
+        ("R9: y > 0", ["robustness", "-t", "t.npy"], "the formula uses y, but the traces have x_0"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_requirement(
+    line: str, command: list[str], message: str, file: Path, traces: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(file.parent)
+    if "library" in command:
+        run("index", "build", "library", "-F", file, "--n-traces", 50)
+    for text, number in ((f"{FILE}{line}\nx_1 > 0\n", 6), (f"{line}\n{FILE}", 1)):
+        file.write_text(text)
+        found = refused(*command, "-F", "r.stl")
+        assert found.startswith(f"R9 (r.stl:{number}): ")
+        assert message in found
