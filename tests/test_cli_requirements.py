@@ -170,6 +170,7 @@ def test_what_looks_only_back_is_told(file: Path, traces: Path) -> None:
     assert shown.count("history     3 steps; at time 0 it reads the first sample only") == 1
     assert shown.count("history     1 step; at time 0 it reads the first sample only") == 1
     assert [row["history"] for row in rows(run("parse", "-F", file, "--json"))] == [3, 0, 1]
+    assert "first sample" not in run("parse", "always once[0,3] x_0 > 1")
     command = ["robustness", "-F", str(file), "-t", str(traces)]
     told = runner.invoke(app, command).stderr
     assert told == (

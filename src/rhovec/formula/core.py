@@ -139,6 +139,13 @@ class Formula:
         return self.history > 0 or bool(ops.IS_PAST[self.code[:, 0]].any())
 
     @property
+    def only_looks_back(self) -> bool:
+        """Whether it looks back and never ahead, so that at time 0 it reads the first sample only."""
+        op, _, hi, _ = self.code.T
+        ahead = ops.IS_TIMED[op] & ~ops.IS_PAST[op] & (hi == ops.UNBOUNDED)
+        return self.looks_back and not self.horizon and not ahead.any()
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
         names = {ops.name_of(variable) for channel in self.channels for variable, _ in channel}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ..errors import ParseError
 from . import operators as ops
 from .operators import Channel
 
@@ -100,6 +101,47 @@ def quoted(name: str) -> str:
 
 def unquoted(token: str) -> str:
     return token[1:-1].replace(token[0] * 2, token[0])
+
+
+class Cursor:
+    """A text that is read token by token."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.kind = ""  # of the current token
+        self.token = ""
+        self.position = 0  # where it starts
+        self.end = 0  # where it ends
+
+    def fail(self, message: str, position: int | None = None) -> ParseError:
+        return ParseError(message, self.text, self.position if position is None else position)
+
+    def advance(self) -> str:
+        """Read the next token."""
+        match = TOKEN.match(self.text, self.end)
+        assert match is not None  # the last two groups see to it
+        self.kind = kind = str(match.lastgroup)
+        self.token = token = match[kind]
+        self.end = end = match.end()
+        self.position = end - len(token)
+        if kind == "unknown":
+            raise self.fail(
+                f"a name that starts with {token} ends with another {token} on the same line, and has "
+                "no control characters"
+                if token in '`"'
+                else f"unexpected character {token!r}"
+            )
+        return token
+
+    def peek(self) -> tuple[str, str]:
+        """(kind, token) of the token after the current one."""
+        match = TOKEN.match(self.text, self.end)
+        assert match is not None
+        kind = str(match.lastgroup)
+        return kind, match[kind]
+
+    def found(self) -> str:
+        return "the end of the text" if self.kind == "end" else repr(self.token)
 
 
 def spelling(op: int) -> str:

@@ -14,7 +14,7 @@ from . import operators as ops
 from .core import Formula
 from .lexer import RESERVED, UNARY_WORDS, is_bare, quoted
 from .operators import Channel, Row, Shifted, Variable
-from .parser import exact_step
+from .options import exact_step
 
 
 def to_text(phi: Formula, dt: float | str | None = None) -> str:
