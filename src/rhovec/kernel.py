@@ -23,6 +23,7 @@ from .errors import FormulaError, MissingDependencyError, RhovecError, TraceErro
 from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
+from .formula.printer import excerpt
 from .formula.programs import Programs
 from .formula.reader import Formulae, as_formulae, as_programs, is_single
 from .formula.simplify import simplify
@@ -184,7 +185,7 @@ class SampledKernel(ABC):
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
-                    f"{_name(phi)} uses {', '.join(unknown[:8])}, but the measure has "
+                    f"{excerpt(phi)} uses {', '.join(unknown[:8])}, but the measure has "
                     f"{', '.join(self.measure.variables[:8])}; give traces that have it, or "
                     "lower the formula with a Schema"
                 )
@@ -192,7 +193,7 @@ class SampledKernel(ABC):
             phi = _formula_of_row(programs, row)
             if simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE):
                 raise FormulaError(
-                    f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
+                    f"{excerpt(phi)} is constant, so no kernel can compare it; leave it out"
                 )
         return programs
 
@@ -209,7 +210,7 @@ class SampledKernel(ABC):
                     moderate = abs(_float64(_numpy(f))) < MAX_FEATURE
                     b = int(moderate.all(axis=(1, 2)).argmin())
                     (phi,) = formulae.part(b, b + 1).unpack()
-                    raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
+                    raise FormulaError(f"the robustness of {excerpt(phi)} is too large to add up")
                 yield f
                 done += len(part)
                 if progress:
@@ -369,7 +370,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
         b = int((squares == 0).argmax())
         (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
-            f"the robustness of {_name(phi)} is 0 on every trace, so it has no angle with others; "
+            f"the robustness of {excerpt(phi)} is 0 on every trace, so it has no angle with others; "
             "leave it out, or take normalised=False"
         )
     return squares
@@ -400,11 +401,6 @@ def _formula_of_row(programs: Programs, row: int) -> Formula:
     b = int(np.searchsorted(programs.offsets, row, side="right")) - 1
     (phi,) = programs.part(b, b + 1).unpack()
     return phi
-
-
-def _name(phi: Formula) -> str:
-    text = str(phi)
-    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 # What NumPy and torch spell differently.
