@@ -29,7 +29,7 @@ NOW = Span(ops.ALWAYS, 0, 0)
 # On a trace, both formulae hold, or only a, or only b, or neither.
 BOTH, ONLY_A, ONLY_B, NEITHER = range(4)
 
-MAX_PAIRS = 10_000  # pairs of literals that a proof may look at, beside a few for each node
+MAX_LOOKS = 30_000  # at pairs of literals that a proof may take, beside a few for each node
 # Nodes are stored as one of these; every other operator is the negation of one of them.
 _STORED = (ops.GE, ops.GT, ops.TRUE, ops.AND, ops.ALWAYS, ops.UNTIL, ops.SINCE, ops.IFF)
 _NEGATION_OF = {
@@ -49,7 +49,7 @@ def impossible_cases(a: Formula, b: Formula, cases: Iterable[int] = range(4)) ->
     # have the same shape although they were written differently.
     simple = (prover.add(expand(simplify(a))), prover.add(expand(simplify(b))))
     pairs = {(prover.add(a), prover.add(b)), simple}
-    budget = MAX_PAIRS + a.size + b.size
+    budget = MAX_LOOKS + 4 * (a.size + b.size)
     signs = {BOTH: (0, 0), ONLY_A: (0, 1), ONLY_B: (1, 0), NEITHER: (1, 1)}
     return {
         case
@@ -136,7 +136,10 @@ class Prover:
             span = Span(ops.ALWAYS, span.first + inner.span.first, span.last + inner.span.last)
             operand = inner.operands[0]
         ends = [bound for bound in span[1:] if math.isfinite(bound)]
-        return self.store(Node(ops.ALWAYS, span, operands=(operand,)), min(ends, default=math.inf)) + negate
+        return (
+            self.store(Node(ops.ALWAYS, span, operands=(operand,)), min(ends, default=math.inf))
+            + negate
+        )
 
     def literal(self, op: int, lo: int, hi: int, operands: tuple[int, ...]) -> int:
         """The literal of an operator applied to literals."""
@@ -193,7 +196,7 @@ class Prover:
             if key in self.shifts:
                 continue
             if node.op == ops.ALWAYS:
-                    node = node._replace(span=node.span.moved(steps))
+                node = node._replace(span=node.span.moved(steps))
             elif node.channel is not None:
                 node = node._replace(channel=shifted_channel(node.channel, steps))
             else:
@@ -220,12 +223,12 @@ class Prover:
         return node
 
     def entails(self, p: int, q: int, budget: int) -> bool:
-        """Whether a proof that p entails q was found by looking at up to `budget` pairs."""
+        """Whether a proof that p entails q was found in up to `budget` looks at a pair."""
         known = self.known
-        limit = len(known) + budget
         goal = _canonical(p, q)
         todo = [goal]
-        while todo and len(known) < limit:
+        while todo and budget > 0:
+            budget -= 1
             pair = todo[-1]
             if pair in known:
                 todo.pop()
@@ -263,7 +266,7 @@ class Prover:
         elif left.op in WINDOWS and right.op in WINDOWS:
             for steps in _moves(left, right):
                 yield ((left.operands[0], self.shift(right.operands[0], steps)),)
-        elif left.op == right.op and left.op in UNTILS and _within(left.span, right.span):
+        elif left.op == right.op and left.op in UNTILS and is_within(left.span, right.span):
             yield same
 
         # (p or p') entails q iff p and p' do, and p entails (q and q') iff it entails both. These
@@ -295,7 +298,10 @@ class Prover:
             holds, comes = right.operands
             for last in (right.span.last, right.span.first):
                 always = self.over(right, ops.ALWAYS, 0, last, holds)
-                yield (p, always), (p, self.over(right, ops.EVENTUALLY, right.span.first, last, comes))
+                yield (
+                    (p, always),
+                    (p, self.over(right, ops.EVENTUALLY, right.span.first, last, comes)),
+                )
 
     def over(self, until: Node, kind: int, first: float, last: float, operand: int) -> int:
         """A window in the direction of an until, or of a since."""
@@ -359,7 +365,7 @@ def _canonical(p: int, q: int) -> Pair:
     return min((p, q), (q ^ 1, p ^ 1))
 
 
-def _within(inner: Span, outer: Span) -> bool:
+def is_within(inner: Span, outer: Span) -> bool:
     return outer.first <= inner.first and inner.last <= outer.last
 
 
@@ -383,4 +389,3 @@ def _fitting(inner: Span, outer: Span) -> tuple[float, float]:
     least = -math.inf if outer.first == -math.inf else outer.first - inner.first
     most = math.inf if outer.last == math.inf else outer.last - inner.last
     return least, most
-
