@@ -76,6 +76,9 @@ def test_packing_wastes_little_and_respects_limits() -> None:
         t.tree_tokens(programs, width=5)
     with pytest.raises(FormulaError, match="Schema"):
         t.tree_tokens(Programs.pack([rv.parse("speed - rpm > 1")]))
+    for text, name in (("x_0 > 1 release x_1 > 1", "release"), ("once x_0 > 1", "once")):
+        with pytest.raises(FormulaError, match=f"a model knows no operator {name}"):
+            t.tree_tokens(Programs.pack([rv.parse(text)]))
 
 
 def test_relations_tell_the_tree() -> None:

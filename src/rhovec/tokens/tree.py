@@ -74,7 +74,7 @@ def tree_tokens(
     """Tokens of a batch of formulae over x_0, x_1, ...; rows and width fix R and W."""
     largest = int(programs.code[:, 0].max())
     if largest >= CLS:
-        ops.refuse(largest, "the tree tokens")
+        ops.refuse(largest, "a model")
     sizes = np.diff(programs.offsets) + 1
     if width is None:
         width = max(WIDTH, -(-int(sizes.max()) // 8) * 8)
