@@ -52,7 +52,7 @@ def test_a_lag_counts_as_history_and_a_lead_as_horizon() -> None:
 
 @pytest.mark.parametrize(
     "variable",
-    [("x", 1), Shifted("x", 0), Shifted("x", ops.MAX_PAST + 1), Shifted("x", True), Shifted("not", 1),
+    [("x", 1), Shifted("x", 0), Shifted("x", ops.MAX_PAST + 1), Shifted("x", True), Shifted("a\nb", 1),
      Shifted(3, 1), Shifted("x", 1.0), 3],
 )  # fmt: skip
 def test_what_is_no_variable_is_refused(variable: object) -> None:
