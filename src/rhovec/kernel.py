@@ -6,8 +6,7 @@ where rho_a is the vector of a's robustness on N traces of a measure. Robustness
 traces' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
 exact to about 1e-6 for its traces. A few traces (to 256 MB) are held between calls, more are drawn
 block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
-trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
-kernel on syntax has, too.
+trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`.
 """
 
 from __future__ import annotations
@@ -420,51 +419,6 @@ def _exp(values: Any) -> Any:
 
 def _log(values: Any) -> Any:
     return values.log() if is_torch(values) else np.log(values)
-
-
-# -- a kernel on syntax ----------------------------------------------------------------------------
-
-
-class SubtreeKernel:
-    """Similarity of syntax: the cosine of the counts of every subtree.
-
-    Two subtrees are the same if all of their operators, bounds, channels and thresholds are.
-    """
-
-    def gram(self, first: Formulae, second: Formulae | None = None, /) -> np.ndarray:
-        """Similarities (A, B) float64 in [0, 1]; without a second list (A, A)."""
-        rows = as_formulae(first)[0]
-        columns = [] if second is None else as_formulae(second)[0]
-        numbers: dict[tuple[Any, ...], int] = {}  # of the distinct subtrees
-        found: list[dict[int, int]] = []  # for each, how often it occurs in which formula
-        for i, phi in enumerate(rows + columns):
-            stack: list[int] = []
-            for row in phi.rows():
-                first_operand = len(stack) - ops.arity(row[0])
-                key = (*row, *stack[first_operand:])
-                del stack[first_operand:]
-                number = numbers.setdefault(key, len(found))
-                if number == len(found):
-                    found.append({})
-                found[number][i] = found[number].get(i, 0) + 1
-                stack.append(number)
-        squares = np.zeros(len(rows) + len(columns))
-        cross = np.zeros((len(rows), len(columns) or len(rows)))
-        for places in found:
-            for i, count in places.items():
-                squares[i] += count**2
-            if len(places) > 1:
-                where, counts = np.array(list(places)), np.array(list(places.values()))
-                left = where < len(rows)
-                right = ~left if columns else left
-                places_right = where[right] - (len(rows) if columns else 0)
-                shared = np.outer(counts[left], counts[right])
-                cross[np.ix_(where[left], places_right)] += shared
-        norms = np.sqrt(squares)
-        cross /= np.outer(norms[: len(rows)], norms[-cross.shape[1] :])
-        if not columns:
-            np.fill_diagonal(cross, 1.0)
-        return cross.clip(0, 1)
 
 
 # -- vectors from a kernel -------------------------------------------------------------------------
