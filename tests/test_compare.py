@@ -170,7 +170,10 @@ def test_nothing_false_is_proved(seed: int) -> None:
         ("next prev x_0 > 0", "x_0 > 0"),
         ("prev (next x_0 > 0 and x_1 > 0)", "x_0 > 0 and prev x_1 > 0"),
         ("(prev x_0) > 0", "once[1,1] x_0 > 0"),
-        ("eventually[1,3] prev (x_0 > 0 and next x_1 > 0)", "eventually[0,2] (x_0 > 0 and next x_1 > 0)"),
+        (
+            "eventually[1,3] prev (x_0 > 0 and next x_1 > 0)",
+            "eventually[0,2] (x_0 > 0 and next x_1 > 0)",
+        ),
         ("once[0,2] eventually[0,1] x_0 > 0", "eventually[0,1] x_0 > 0 or once[1,2] x_0 > 0"),
         ("not once[1,3] x_0 > 0", "historically[1,3] x_0 <= 0"),
         ("(x_0 > 0 and x_1 > 0) since x_1 > 1", "x_1 > 0 since x_1 > 1 and x_0 > 0 since x_1 > 1"),
