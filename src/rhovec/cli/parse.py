@@ -47,7 +47,7 @@ def parse(
 
     rhovec parse "req >= 1 until[0:5] ack >= 1" --from rtamt --to breach
     """
-    from ..formula.parser import exact_step
+    from ..formula.options import exact_step
     from ..formula.printer import bound_text, to_tree
     from ..formula.simplify import simplify
 
@@ -85,7 +85,7 @@ def parse(
                     "" if step is None else f" ({bound_text(facts[name], exact_step(step))} s)"
                 )
                 facts[name] = steps + seconds
-        if phi.looks_back and not phi.horizon:
+        if phi.only_looks_back:
             facts["history"] += "; at time 0 it reads the first sample only"
         facts["variables"] = ", ".join(phi.variables) or "none"
         deep = phi.depth > MAX_TREE_DEPTH

@@ -81,7 +81,7 @@ def robustness(
 
     with naming(requirements, work):
         values = work(formulae_of(requirements))
-    back = [r.place for r in requirements if r.formula.looks_back and not r.formula.horizon]
+    back = [r.place for r in requirements if r.formula.only_looks_back]
     if back and not every_step:
         note(
             f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "

@@ -129,7 +129,7 @@ class Comparison:
                 f"most {self.differ.high:.2g} ({self._sure})."
             )
         for name, phi in (("a", self.a), ("b", self.b)):
-            if phi.looks_back and not phi.horizon:
+            if phi.only_looks_back:
                 out.append(
                     f"{name} has no future: at time 0, where traces are judged, it reads the first "
                     "sample only. `always` in front judges it at every time."
