@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -79,6 +80,7 @@ def bounds(phi: Formula, case: Case, *, boolean: bool, so_far: bool = False) -> 
     def clip(time: int) -> int:
         return min(max(time, first), last)
 
+    @cache
     def values(node: int, positive: bool) -> dict[int, Interval]:
         op, lo, hi, channel, _ = rows[node]
         times = range(first, last + 1)

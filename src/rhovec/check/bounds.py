@@ -20,11 +20,11 @@ import numpy as np
 from ..errors import TraceError
 from ..formula import operators as ops
 from ..formula.core import Formula
-from ..formula.operators import Row
+from ..formula.operators import Channel, Row
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
-from .logs import Log
 from .parts import AFTER, INSIDE, negative, reach
+from .sampled import Sampled
 
 TINY = float(np.nextafter(0.0, 1.0))
 
@@ -45,7 +45,7 @@ class Lanes:
     """
 
     def __init__(
-        self, logs: Sequence[Log], names: Collection[str], before: int, after: int, begin: str
+        self, logs: Sequence[Sampled], names: Collection[str], before: int, after: int, begin: str
     ):
         self.before = before
         self.points = before + max(log.points for log in logs) + after
@@ -64,8 +64,22 @@ class Lanes:
         assert channel is not None
         if channel in (AFTER, INSIDE):
             return self._end(channel == INSIDE)
+        try:
+            with np.errstate(over="raise"):
+                value = self._distance(op, channel, threshold, negated)
+        except FloatingPointError:
+            raise TraceError(
+                f"{channel_text(channel)} is too large for 64-bit numbers on these logs; scale "
+                "them down"
+            ) from None
+        value[value == 0] = TINY if op in (ops.GE, ops.LE) else -TINY
+        if all(ops.name_of(variable) in discrete for variable, _ in channel):
+            value = np.where(value > 0, np.inf, -np.inf)
+        return value
+
+    def _distance(self, op: int, channel: Channel, threshold: float, negated: bool) -> np.ndarray:
         rising = op in (ops.GE, ops.GT)
-        total = None
+        total: np.ndarray | None = None
         for variable, coefficient in channel:
             low = (coefficient > 0) == (rising != negated)
             x = (self._low if low else self._high)[ops.name_of(variable)]
@@ -75,16 +89,7 @@ class Lanes:
                 x = coefficient * x
             total = x if total is None else total + x
         assert total is not None
-        value: np.ndarray = total - threshold if rising else threshold - total
-        if len(channel) > 1 and np.isnan(value).any():
-            raise TraceError(
-                f"{channel_text(channel)} is too large for 64-bit numbers on these logs; scale "
-                "them down"
-            )
-        value[value == 0] = TINY if op in (ops.GE, ops.LE) else -TINY
-        if all(ops.name_of(variable) in discrete for variable, _ in channel):
-            value = np.where(value > 0, np.inf, -np.inf)
-        return value
+        return total - threshold if rising else threshold - total
 
     def _end(self, inside: bool) -> np.ndarray:
         """The columns of AFTER and INSIDE."""
@@ -105,7 +110,7 @@ class Lanes:
         return np.stack(stacked)
 
     def _padded(
-        self, name: str, columns_of: Callable[[Log], Mapping[str, np.ndarray]], begin: str
+        self, name: str, columns_of: Callable[[Sampled], Mapping[str, np.ndarray]], begin: str
     ) -> np.ndarray:
         out = np.full((len(self._logs), self.points), np.nan)
         for row, log in zip(out, self._logs, strict=True):
@@ -127,7 +132,7 @@ def _held(x: np.ndarray, unknown: np.ndarray) -> np.ndarray:
 
 
 def evaluate(
-    formulae: Sequence[Formula], logs: Sequence[Log], begin: str, discrete: Collection[str]
+    formulae: Sequence[Formula], logs: Sequence[Sampled], begin: str, discrete: Collection[str]
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Bounds on formulae in CORE at every time: blocks of logs, as the number of the first log and
     values (formulae, assumptions, logs of the block, times from the first sample on).
@@ -156,7 +161,7 @@ def evaluate(
         yield first, values.reshape(len(formulae), lanes.assumptions, len(block), -1)
 
 
-def assumptions_of(logs: Sequence[Log], names: Collection[str]) -> int:
+def assumptions_of(logs: Sequence[Sampled], names: Collection[str]) -> int:
     """How many assumptions there are: without ranges, only those about unknown samples."""
     return 5 if any(name in log.least for log in logs for name in names) else 3
 
@@ -166,7 +171,7 @@ def run(programs: Programs, columns: np.ndarray) -> np.ndarray:
     from ..robustness import cpu
 
     names = {str(k): k for k in range(columns.shape[1])}
-    return cpu.evaluate(programs, columns, names, trace=True)
+    return cpu.evaluate(programs, np.ascontiguousarray(columns), names, trace=True)
 
 
 def names_of(formulae: Sequence[Formula]) -> list[str]:

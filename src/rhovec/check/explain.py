@@ -21,8 +21,8 @@ from ..formula.printer import number_text
 from ..formula.programs import Programs
 from ..formula.reader import FormulaLike, as_formulae
 from .bounds import BEST, WORST, Lanes, names_of, run
-from .logs import Log, as_log, require
 from .parts import AFTER, INSIDE, core, negative, operands, reach, so_far
+from .sampled import Sampled, as_sampled, require
 from .verdict import Outcome, PartVerdict, Runs, Verdict, flags, rounded, runs, verdicts
 
 
@@ -45,7 +45,7 @@ class Explanation:
     """
 
     verdict: Verdict
-    log: Log
+    log: Sampled
     path: tuple[Step, ...]
     cause: Mapping[str, Runs]
     unit: str  # of the margin, if it is known
@@ -94,7 +94,8 @@ class Explanation:
             where = f" at {self._when(first)}"
             if last > first:
                 where = f" from {self._when(first)} to {self._when(last)}"
-            where += f" and {len(more)} more times" if more else ""
+            if more:
+                where += f" and {len(more)} more time{'s' if more[1:] else ''}"
         step = self.path[-1]
         verb = "holds" if step.holds else "fails"
         value = step.value or 0.0
@@ -119,7 +120,7 @@ def explain(
 ) -> Explanation:
     """What a trace shows about a formula, where, and why.
 
-    trace: variable -> (P,), an array (V, P) with `variables`, or a `check.Log`; NaN is an unknown
+    trace: variable -> (P,), an array (V, P) with `variables`, or a `check.Sampled`; NaN is an unknown
         sample, and so are all before the first and after the last one.
     dt: sampling step in seconds, so that times are seconds.
     begin: "unknown", or "held", which takes the first sample for the past before the trace.
@@ -130,7 +131,7 @@ def explain(
     formulae, single = as_formulae(phi)
     if not single:
         raise RhovecError("explain takes one formula; call it once for each")
-    log = as_log(trace, variables, dt)
+    log = as_sampled(trace, variables, dt)
     require(log, names_of(formulae))
     if discrete is None:
         discrete = flags(formulae, [log])
@@ -160,7 +161,7 @@ def _unit(atom: Formula, units: Mapping[str, str]) -> str:
 class _Nodes:
     """Every node of a part at every time, at its worst and at its best."""
 
-    def __init__(self, verdict: PartVerdict, log: Log, begin: str, discrete: Collection[str]):
+    def __init__(self, verdict: PartVerdict, log: Sampled, begin: str, discrete: Collection[str]):
         self.log, self.held = log, begin == "held"
         self.original = verdict.part.formula
         self.origin: list[int] = []  # for each node of phi the one of the original

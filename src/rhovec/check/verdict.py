@@ -21,8 +21,8 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.reader import Formulae, as_formulae
 from .bounds import BEST, GREATEST, HELD, LEAST, TINY, WORST, evaluate, names_of
-from .logs import Log, as_log, require
 from .parts import Part, Response, core, parts, response, so_far
+from .sampled import Sampled, as_sampled, require
 
 Runs = tuple[tuple[int, int], ...]  # first and last sample of each stretch
 
@@ -150,7 +150,7 @@ def verdicts(
 ) -> list[list[Verdict]]:
     """What each log shows about each formula: one list of verdicts per formula.
 
-    logs: Logs, or whatever `as_log` takes; NaN is an unknown sample.
+    logs: Logs, or whatever `as_sampled` takes; NaN is an unknown sample.
     begin: "unknown", or "held", which takes the first sample for the past before the log.
     discrete: variables whose atoms have no margin, but are true or false (inf, -inf); by default those
         that are only compared with 0.5 and are 0 or 1 in all logs.
@@ -160,7 +160,7 @@ def verdicts(
     if not len(logs):
         raise RhovecError("no logs given")
     given, _ = as_formulae(formulae)
-    read = [as_log(log) for log in logs]
+    read = [as_sampled(log) for log in logs]
     for log in read:
         require(log, names_of(given))
     if discrete is None:
@@ -187,7 +187,7 @@ def verdicts(
     return out
 
 
-def flags(formulae: Sequence[Formula], logs: Sequence[Log]) -> frozenset[str]:
+def flags(formulae: Sequence[Formula], logs: Sequence[Sampled]) -> frozenset[str]:
     """Variables that are only compared with 0.5, alone, and whose known samples are all 0 or 1."""
     found = set(names_of(formulae))
     for phi in formulae:

@@ -1,9 +1,9 @@
-"""What was recorded: samples, some of them unknown, and what is certain beyond them."""
+"""A log as it is judged: evenly spaced samples, some of them unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..errors import TraceError
 
 
 @dataclass(frozen=True)
-class Log:
+class Sampled:
     """The samples of one trace, `dt` seconds apart.
 
     samples: variable -> (P,), NaN where a sample is unknown.
@@ -36,25 +36,25 @@ class Log:
         return sample if self.dt is None else self.start + sample * self.dt
 
 
-def as_log(
+def as_sampled(
     trace: Any, variables: Sequence[str] | None = None, dt: float | str | None = None
-) -> Log:
-    """A Log of what may be given as one trace: a Log, a dict name -> (P,), or an array (V, P)."""
+) -> Sampled:
+    """What may be given as one trace: a Sampled, a dict name -> (P,), or an array (V, P)."""
     step = None if dt is None else float(dt)
-    if isinstance(trace, Log):
-        return trace
+    if isinstance(trace, Sampled):
+        return trace if step is None else replace(trace, dt=step)
     if isinstance(trace, Mapping):
-        return Log({name: _column(name, values) for name, values in trace.items()}, dt=step)
+        return Sampled({name: _column(name, values) for name, values in trace.items()}, dt=step)
     array = np.asarray(trace, np.float64)
     if array.ndim != 2:
         raise TraceError(f"one trace has the shape (variables, points), not {array.shape}")
     names = [f"x_{i}" for i in range(len(array))] if variables is None else list(variables)
     if len(names) != len(array):
         raise TraceError(f"variables names {len(names)}, but the trace has {len(array)} variables")
-    return Log(dict(zip(names, array, strict=True)), dt=step)
+    return Sampled(dict(zip(names, array, strict=True)), dt=step)
 
 
-def require(log: Log, used: Sequence[str]) -> None:
+def require(log: Sampled, used: Sequence[str]) -> None:
     """Refuse a log that has not all variables, or whose columns do not fit together."""
     where = f"log {log.name}: " if log.name else ""
     missing = [name for name in used if name not in log.samples]
@@ -70,6 +70,8 @@ def require(log: Log, used: Sequence[str]) -> None:
                 )
         if np.isinf(log.samples[name]).any():
             raise TraceError(f"{where}{name} is infinite somewhere; NaN marks an unknown sample")
+        if (name in log.least) != (name in log.greatest):
+            raise TraceError(f"{where}{name} has a least or a greatest value, but not both")
     if not log.points:
         raise TraceError(f"{where}there is no sample in it")
 
