@@ -171,7 +171,8 @@ def run(programs: Programs, columns: np.ndarray) -> np.ndarray:
     from ..robustness import cpu
 
     names = {str(k): k for k in range(columns.shape[1])}
-    return cpu.evaluate(programs, np.ascontiguousarray(columns), names, trace=True)
+    columns = np.ascontiguousarray(columns)
+    return cpu.evaluate(programs, columns, names, trace=True, workers=1)
 
 
 def names_of(formulae: Sequence[Formula]) -> list[str]:
