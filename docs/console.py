@@ -3,8 +3,9 @@
 python docs/console.py docs/first-minute.md
 
 In a console block `$ ` starts a command of rhovec, and the lines below it, if any, are its output. The
-commands of a page run in one folder, in order, and so do its Python blocks, which stay as they are. tests/test_docs.py runs them with the same code and
-compares, so that no page shows what rhovec no longer prints.
+commands of a page run in one folder, in order, and so do its Python blocks, which stay as they are.
+tests/test_docs.py runs them with the same code and compares, so that no page shows what rhovec no
+longer prints.
 """
 
 from __future__ import annotations

@@ -148,6 +148,10 @@ def test_laws(text: str, simplest: str) -> None:
 def test_what_it_cannot_read_is_named() -> None:
     with pytest.raises(FormulaError, match="no <->"):
         canonical(Programs.pack([rv.parse("x_0 >= 1 <-> x_1 >= 1")]))
+    with pytest.raises(FormulaError, match="no once"):
+        canonical(Programs.pack([rv.parse("always once[0,3] x_0 >= 1")]))
+    with pytest.raises(FormulaError, match="no lags, as in x_0 - prev x_0"):
+        canonical(Programs.pack([rv.parse("x_0 - prev x_0 >= 1")]))
     large = rv.parse(" and ".join(f"x_0 >= {i}" for i in range(MAX_NODES)))
     with pytest.raises(FormulaError, match="nodes, more than"):
         canonical(Programs.pack([large]))

@@ -322,7 +322,7 @@ class EngineContract(ABC):
         ("next prev {a}", "{a}"),
         ("prev next {a}", "{a}"),
         ("rise {a}", "{a} and not prev {a}"),
-        ("fall {a}", "rise not {a}"),
+        ("fall {a}", "rise ( not {a} )"),
         ("once[4,4] eventually[1,9] {a}", "once[0,3] {a} or eventually[0,5] {a}"),
         ("always[4,4] historically[1,9] {a}", "historically[0,5] {a} and always[0,3] {a}"),
         ("once eventually {a}", "eventually once {a}"),
@@ -409,6 +409,6 @@ class EngineContract(ABC):
 
     def test_nothing_rises_or_falls_at_the_first_sample(self) -> None:
         x = exact_traces(np.random.default_rng(16), 40, 5, self.dtype)
-        formulae = [rv.parse(f"{op} x_0 {sign} 0") for op in ("rise", "fall") for sign in "<>"]
+        formulae = [rv.parse(f"{op} ( x_0 {sign} 0 )") for op in ("rise", "fall") for sign in "<>"]
         assert not self.evaluate(formulae, x, False, "hold", True).any()
         assert self.evaluate(formulae, x, True, "hold", True).any()

@@ -29,7 +29,7 @@ NOW = Span(ops.ALWAYS, 0, 0)
 # On a trace, both formulae hold, or only a, or only b, or neither.
 BOTH, ONLY_A, ONLY_B, NEITHER = range(4)
 
-MAX_LOOKS = 30_000  # at pairs of literals that a proof may take, beside a few for each node
+MAX_LOOKS = 20_000  # at pairs of literals that a proof may take, beside a few for each node
 # Nodes are stored as one of these; every other operator is the negation of one of them.
 _STORED = (ops.GE, ops.GT, ops.TRUE, ops.AND, ops.ALWAYS, ops.UNTIL, ops.SINCE, ops.IFF)
 _NEGATION_OF = {
@@ -49,7 +49,7 @@ def impossible_cases(a: Formula, b: Formula, cases: Iterable[int] = range(4)) ->
     # have the same shape although they were written differently.
     simple = (prover.add(expand(simplify(a))), prover.add(expand(simplify(b))))
     pairs = {(prover.add(a), prover.add(b)), simple}
-    budget = MAX_LOOKS + 4 * (a.size + b.size)
+    budget = MAX_LOOKS + 2 * (a.size + b.size)
     signs = {BOTH: (0, 0), ONLY_A: (0, 1), ONLY_B: (1, 0), NEITHER: (1, 1)}
     return {
         case

@@ -34,7 +34,7 @@ class BoundReader(lexer.Cursor):
         if self.options.step is None and (match := lexer.PLAIN_WINDOW.match(self.text, self.end)):
             lo, right = int(match[1]), match[2]
             hi = ops.UNBOUNDED if right == "inf" else int(right)
-            if (hi == ops.UNBOUNDED or lo <= hi) and max(lo, hi) <= limit:
+            if lo <= limit and (hi == ops.UNBOUNDED or lo <= hi <= limit):
                 self.end = match.end()
                 return lo, hi
         elif not lexer.BRACKET.match(self.text, self.end):

@@ -17,10 +17,10 @@ TOKEN = re.compile(
     rf"""\s*+(?: (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/
                     |[-+*/<>=!~&|()\[\],:¬∧∨→↔≤≥≠□◇⊤⊥])
                | (?P<name>{NAME}) | (?P<number>{_NUMBER})
-               | (?P<quoted>`(?:[^`{_CONTROL}]|``)++`|"(?:[^"{_CONTROL}]|"")++")
                | (?P<end>\Z) | (?P<unknown>.) )""",
     re.VERBOSE | re.DOTALL,
 )
+QUOTED = re.compile(rf"""`(?:[^`{_CONTROL}]|``)++`|"(?:[^"{_CONTROL}]|"")++\"""")
 DIGITS = re.compile(r"\d+")
 DECIMAL = re.compile(_NUMBER)
 _WHOLE_NAME = re.compile(NAME)
@@ -120,18 +120,24 @@ class Cursor:
         """Read the next token."""
         match = TOKEN.match(self.text, self.end)
         assert match is not None  # the last two groups see to it
-        self.kind = kind = str(match.lastgroup)
+        self.kind = kind = match.lastgroup or ""
         self.token = token = match[kind]
         self.end = end = match.end()
         self.position = end - len(token)
-        if kind == "unknown":
+        return token if kind != "unknown" else self.read_quoted()
+
+    def read_quoted(self) -> str:
+        """Read a name in quotes, which starts at the current token."""
+        match = QUOTED.match(self.text, self.position)
+        if match is None:
             raise self.fail(
-                f"a name that starts with {token} ends with another {token} on the same line, and has "
-                "no control characters"
-                if token in '`"'
-                else f"unexpected character {token!r}"
+                f"a name that starts with {self.token} ends with another {self.token} on the same "
+                "line, and has no control characters"
+                if self.token in '`"'
+                else f"unexpected character {self.token!r}"
             )
-        return token
+        self.kind, self.token, self.end = "quoted", match[0], match.end()
+        return self.token
 
     def peek(self) -> tuple[str, str]:
         """(kind, token) of the token after the current one."""

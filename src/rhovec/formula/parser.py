@@ -56,11 +56,14 @@ _TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
 _RIGHT_ASSOCIATIVE = {op for op, row in enumerate(ops.TABLE) if row.right_associative}
 # Local names of what is looked up for every token.
 _PLAIN_ATOM, _plain_channel = lexer.PLAIN_ATOM, lexer.plain_channel
-_UNARY, _RESERVED = lexer.UNARY, lexer.RESERVED
+_UNARY, _UNARY_WORDS, _RESERVED = lexer.UNARY, lexer.UNARY_WORDS, lexer.RESERVED
 _SUM, _COMPARISON, _PREFIX, _UNTIL = (BINDING[op] for op in (lexer.ADD, ops.GE, ops.NOT, ops.UNTIL))
 # Functions whose arguments are expressions.
 _OF_EXPRESSIONS = {lexer.ABS, lexer.MIN, lexer.MAX, lexer.RATE, lexer.CHANGED}
 _SHIFTS = {ops.PREV: 1, ops.NEXT: -1}  # steps into the past
+
+_NO_NAMES: tuple[str, ...] = ()
+_DEFAULTS = Options()
 
 # On the operator stack: binding, operator, position, lo, hi. An open function holds in lo how many
 # operands stood before it; prev and next before a comparison hold how many names had been read before
@@ -87,6 +90,13 @@ _Operand = int | _Comparison
 MAX_WRITTEN_OUT = 100_000  # nodes of a formula with its definitions written out
 
 
+def _hint(word: str, op: int) -> str:
+    """For an error that may come from a variable with an operator's letter as its name."""
+    if len(word) > 1:
+        return ""
+    return f" (here {word!r} means {ops.NAMES[op]}; write the variable as `{word}`, in backticks)"
+
+
 def _position(operand: _Operand) -> int:
     return operand if isinstance(operand, int) else operand.position
 
@@ -96,7 +106,7 @@ def parse(
     *,
     dt: float | str | None = None,
     rounding: str | None = None,
-    discrete: Iterable[str] = (),
+    discrete: Iterable[str] = _NO_NAMES,
     tolerance: float | Mapping[str, float] | None = None,
     units: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
@@ -119,7 +129,13 @@ def parse(
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
-    options = options_of(dt, rounding, discrete, tolerance, units, labels)
+    plain = (
+        dt is None and rounding is None and tolerance is None and units is None and labels is None
+    )
+    if plain and discrete is _NO_NAMES:  # which most texts are, so that nothing needs a check
+        options = _DEFAULTS
+    else:
+        options = options_of(dt, rounding, discrete, tolerance, units, labels)
     if dialect is None:
         return _Parser(text, options, definitions or {}).run()
     if tolerance is not None or any((discrete, units, labels, definitions)):
@@ -204,11 +220,8 @@ class _Parser(BoundReader):
         if token in self.definitions:
             self.push_definition(token)
             return False
-        if self.kind == "name" and (token not in _RESERVED or self.is_variable(token)):
-            self.push_variable(token)
-            return False
         op = _UNARY.get(token)
-        if op is not None:
+        if op is not None and not (token in _UNARY_WORDS and self.is_variable(token)):
             if op in _SHIFTS:
                 binding = BINDING[lexer.NEG] if self.in_expression() else _PREFIX
                 operators.append((binding, op, start, self.names, -1))
@@ -216,6 +229,9 @@ class _Parser(BoundReader):
             lo, hi = self.read_window(op) if op in _TIMED else (0, 0)
             operators.append((BINDING[op], op, start, lo, hi))
             return True
+        if self.kind == "name" and (token not in _RESERVED or self.is_variable(token)):
+            self.push_variable(token)
+            return False
         if token in FUNCTIONS:
             if self.advance() != "(":
                 raise self.fail(f"expected '(' after {token}, found {self.found()}")
@@ -233,6 +249,8 @@ class _Parser(BoundReader):
             self.operands.append(start)
         else:
             hint = self.hint
+            if operators and (letter := self.text[operators[-1][2]]) in lexer.BINARY_WORDS:
+                hint = _hint(letter, operators[-1][1])
             if token == "inf":
                 hint = " ('inf' may only stand in an interval)"
             elif self.kind == "name":
@@ -276,20 +294,12 @@ class _Parser(BoundReader):
         if token in lexer.FUNCTION_WORDS:
             return follower != "("
         if self.in_expression():
-            starts = (
-                kind == "quoted" or follower == "(" or (kind == "name" and follower not in BINARY)
-            )
+            starts = follower in ("(", "`", '"') or (kind == "name" and follower not in BINARY)
             return not (starts and _UNARY[token] in _SHIFTS)
         if follower in lexer.AFTER_NAMES:
             return True
-        self.hint_at(token, ops.NAMES[_UNARY[token]])
+        self.hint = _hint(token, _UNARY[token])
         return False
-
-    def hint_at(self, word: str, name: str) -> None:
-        if len(word) == 1:
-            self.hint = (
-                f" (here {word!r} means {name}; write the variable as `{word}`, in backticks)"
-            )
 
     def read_plain_atom(self) -> bool:
         """Read and write out `variable comparison number`, if that is what comes next."""
@@ -319,8 +329,6 @@ class _Parser(BoundReader):
             self.reduce(binding + (op in _RIGHT_ASSOCIATIVE))
             if binding <= _UNTIL:
                 self.complete_formula()
-                if token in lexer.BINARY_WORDS:
-                    self.hint_at(token, ops.NAMES[op])
             elif self.operators:
                 self.shift_goes_on()
             lo, hi = self.read_window(op) if op in _TIMED else (0, 0)
@@ -384,16 +392,17 @@ class _Parser(BoundReader):
             if tightness > _PREFIX:
                 self.calculate(operator)
                 continue
-            if op in _SHIFTS:
-                if self.shift_expression(operator):
-                    continue
-                lo = hi = 0
-            self.complete_formula()
-            self.rows.append((op, lo, hi, None, 0.0))
-            if tightness == _PREFIX:
-                operands[-1] = position
-            else:
+            if tightness < _PREFIX:
+                self.complete_formula()
                 operands.pop()  # the left operand, complete since its operator was read, stays
+            elif op not in _SHIFTS:
+                self.complete_formula()
+                operands[-1] = position
+            elif self.shift_expression(operator):
+                continue
+            else:
+                lo = hi = 0
+            self.rows.append((op, lo, hi, None, 0.0))
 
     def shift_goes_on(self) -> None:
         """After `prev x`, where arithmetic or a comparison follows: note how many names were read."""
@@ -424,6 +433,9 @@ class _Parser(BoundReader):
             assert isinstance(operand, _Comparison)
             self.operands.pop()
             self.push(position, self.shifted(op, position, operand.expressions[0]))
+        else:
+            self.complete_formula()
+            self.operands[-1] = position
         return is_expression
 
     def shifted(self, op: int, position: int, value: Expression) -> Expression:

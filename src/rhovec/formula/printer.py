@@ -17,6 +17,12 @@ from .operators import Channel, Row, Shifted, Variable
 from .options import exact_step
 
 
+def excerpt(phi: Formula) -> str:
+    """The formula in quotes for a message, shortened."""
+    text = str(phi)
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
 def to_text(phi: Formula, dt: float | str | None = None) -> str:
     """Canonical text of a formula; bounds in steps, or in seconds with `dt`."""
     step = None if dt is None else exact_step(dt)
