@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import rhovec as rv
 from rhovec.check import Outcome, Sampled, verdicts
 from rhovec.check.parts import parts
+from rhovec.check.sampled import as_sampled
 from rhovec.errors import RhovecError, TraceError
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
 
@@ -267,6 +269,19 @@ def test_a_spike_between_samples_makes_a_verdict_depend_on_resampling() -> None:
     assert (verdict.outcome, verdict.depends_on_resampling) == ("violated", False)
     (verdict,) = verdicts("always x > 0.75", [log])[0]
     assert (verdict.outcome, verdict.depends_on_resampling) == ("holds so far", True)
+
+
+def test_logs_on_a_grid_are_taken_as_they_are() -> None:
+    values = np.array([[1.0, 2.0, math.nan], [0.0, 0.0, 1.0]])
+    grid = SimpleNamespace(
+        name="drive 7", dt=0.5, times=np.array([3.0, 3.5, 4.0]), variables=("x", "y"),
+        values=values, least=values, greatest=np.array([[1.0, 4.0, math.nan], [0.0, 0.0, 1.0]]),
+    )  # fmt: skip
+    log = as_sampled(grid)
+    assert (log.time(2), log.name, log.points) == (4.0, "drive 7", 3)
+    assert list(log.samples) == ["x", "y"] and list(log.least) == list(log.greatest) == ["x"]
+    (verdict,) = verdicts("always[0,1] x < 3", [grid])[0]
+    assert (verdict.outcome, verdict.depends_on_resampling) == ("holds", True)
 
 
 def test_samples_within_their_ranges_do_not_turn_a_verdict_that_does_not_depend_on_them() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -36,13 +36,29 @@ class Sampled:
         return sample if self.dt is None else self.start + sample * self.dt
 
 
+@runtime_checkable
+class OnGrid(Protocol):
+    """A log that was put on a grid: V variables, P points, NaN where a sample is unknown."""
+
+    name: str
+    dt: float | None
+    times: np.ndarray  # (P,)
+    variables: tuple[str, ...]
+    values: np.ndarray  # (V, P)
+    least: np.ndarray  # (V, P)
+    greatest: np.ndarray  # (V, P)
+
+
 def as_sampled(
     trace: Any, variables: Sequence[str] | None = None, dt: float | str | None = None
 ) -> Sampled:
-    """What may be given as one trace: a Sampled, a dict name -> (P,), or an array (V, P)."""
+    """What may be given as one trace: a Sampled, a log on a grid, a dict name -> (P,), or an array
+    (V, P)."""
     step = None if dt is None else float(dt)
     if isinstance(trace, Sampled):
         return trace if step is None else replace(trace, dt=step)
+    if isinstance(trace, OnGrid):
+        return _from_grid(trace)
     if isinstance(trace, Mapping):
         return Sampled({name: _column(name, values) for name, values in trace.items()}, dt=step)
     array = np.asarray(trace, np.float64)
@@ -74,6 +90,19 @@ def require(log: Sampled, used: Sequence[str]) -> None:
             raise TraceError(f"{where}{name} has a least or a greatest value, but not both")
     if not log.points:
         raise TraceError(f"{where}there is no sample in it")
+
+
+def _from_grid(grid: OnGrid) -> Sampled:
+    def columns(rows: np.ndarray, chosen: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        some = range(len(rows)) if chosen is None else np.flatnonzero(chosen).tolist()
+        return {grid.variables[i]: rows[i] for i in some}
+
+    same = (grid.least == grid.values) & (grid.greatest == grid.values) | np.isnan(grid.values)
+    ranged = ~same.all(axis=1)
+    return Sampled(
+        columns(grid.values), columns(grid.least, ranged), columns(grid.greatest, ranged),
+        grid.dt, float(grid.times[0]), grid.name,
+    )  # fmt: skip
 
 
 def _column(name: str, values: Any) -> np.ndarray:
