@@ -66,8 +66,8 @@ def page(record: dict) -> str:
 Command: `{record["command"]}`; seed {record["seed"]}; {record["date"]}. {host}.
 
 - {record["cases"]:,} random formulae (all operators, ahead and back, sums with lags) on random logs \
-of one to six samples with gaps, each with {record["continuations"]} random continuations on both sides: none \
-contradicts a verdict or leaves its bounds. Verdicts: {counts}.
+of one to six samples with gaps, each with {record["continuations"]} random continuations on both \
+sides: none contradicts a verdict or leaves its bounds. Verdicts: {counts}.
 - {small["formulae"]:,} random formulae with bounded windows in which one or two variables occur twice \
 each, on logs of one to three samples, against all continuations: none contradicts a verdict. \
 {small["decided"]:,} are decided, {small["open"]:,} are rightly open, and {needless:,} are open \
