@@ -7,7 +7,7 @@ environment of its own:
 
     python benchmarks/proofs.py --pairs 50000
     python -m venv .peers/z3 && .peers/z3/bin/pip install . z3-solver
-    .peers/z3/bin/python benchmarks/proofs.py --z3 --pairs 4000
+    .peers/z3/bin/python benchmarks/proofs.py --z3 --pairs 3000
 """
 
 from __future__ import annotations
@@ -32,19 +32,22 @@ from rhovec.machine import facts
 CASES = {ONLY_A: "a implies b", BOTH: "a contradicts b"}
 NAMES = ("x_0", "x_1")
 OPERATORS = [op for op, row in enumerate(ops.TABLE) if row.arity]
-REACH = 6  # samples on either side of t that z3 may choose freely
+REACH = 9  # samples on either side of t that z3 may choose freely; more than the prover unrolls
 BLOCK = 1000  # pairs drawn, proved and checked at once
 
 
-def pairs(n: int, seed: int, depth: int) -> Iterator[tuple[Formula, Formula]]:
-    """Pairs of which most are alike, so that a good part of them is related."""
+def pairs(n: int, seed: int, depth: int, wide: float) -> Iterator[tuple[Formula, Formula]]:
+    """Pairs of which most are alike, so that a good part of them is related.
+
+    wide: the share of windows that may be longer than what the prover unrolls.
+    """
     rng = np.random.default_rng(seed)
     while n > 0:
-        a = drawn(rng, int(rng.integers(1, depth + 1)))
-        b = drawn(rng, int(rng.integers(1, depth + 1)))
+        a = drawn(rng, int(rng.integers(1, depth + 1)), wide)
+        b = drawn(rng, int(rng.integers(1, depth + 1)), wide)
         coin = rng.random()
         if coin < 0.6:
-            b = mutated(a if coin < 0.45 else ~a, rng)
+            b = mutated(a if coin < 0.45 else ~a, rng, wide)
         elif coin < 0.8:
             b = compose(int(rng.choice((ops.AND, ops.OR, ops.UNTIL, ops.SINCE))), a, b)
             b = b if coin < 0.75 else ~b
@@ -54,7 +57,7 @@ def pairs(n: int, seed: int, depth: int) -> Iterator[tuple[Formula, Formula]]:
         n -= 1
 
 
-def drawn(rng: np.random.Generator, depth: int) -> Formula:
+def drawn(rng: np.random.Generator, depth: int, wide: float) -> Formula:
     """Any operator, thresholds -1, 0 and 1, short windows and lags."""
     if depth == 0 or rng.random() < 0.2:
         if rng.random() < 0.03:
@@ -62,13 +65,15 @@ def drawn(rng: np.random.Generator, depth: int) -> Formula:
         op, threshold = int(rng.choice(ops.COMPARISONS)), float(rng.integers(-1, 2))
         return Formula.from_rows([(op, 0, 0, _channel(rng), threshold)])
     op = int(rng.choice(OPERATORS))
-    lo, hi = _window(rng)
-    return compose(op, *(drawn(rng, depth - 1) for _ in range(ops.arity(op))), lo=lo, hi=hi)
+    lo, hi = _window(rng, wide)
+    operands = (drawn(rng, depth - 1, wide) for _ in range(ops.arity(op)))
+    return compose(op, *operands, lo=lo, hi=hi)
 
 
-def _window(rng: np.random.Generator) -> tuple[int, int]:
-    lo = int(rng.integers(3))
-    return lo, ops.UNBOUNDED if rng.random() < 0.2 else lo + int(rng.integers(3))
+def _window(rng: np.random.Generator, wide: float) -> tuple[int, int]:
+    most = 12 if rng.random() < wide else 3
+    lo = int(rng.integers(most))
+    return lo, ops.UNBOUNDED if rng.random() < 0.2 else lo + int(rng.integers(most))
 
 
 def _channel(rng: np.random.Generator) -> ops.Channel:
@@ -80,7 +85,7 @@ def _channel(rng: np.random.Generator) -> ops.Channel:
     return canonical_channel(terms)[0]
 
 
-def mutated(phi: Formula, rng: np.random.Generator) -> Formula:
+def mutated(phi: Formula, rng: np.random.Generator, wide: float) -> Formula:
     """phi with one or two nodes changed: threshold, comparison, operator or window."""
     rows = phi.rows()
     for i in rng.integers(len(rows), size=rng.integers(1, 3)):
@@ -90,7 +95,7 @@ def mutated(phi: Formula, rng: np.random.Generator) -> Formula:
             threshold += 0.0 if coin else float(rng.integers(-1, 2))
             op = int(rng.choice(ops.COMPARISONS)) if coin else op
         elif coin and ops.is_timed(op):
-            lo, hi = _window(rng)
+            lo, hi = _window(rng, wide)
         elif ops.arity(op):
             alike = [o for o in OPERATORS if ops.TABLE[o][1::3] == ops.TABLE[op][1::3]]
             op = int(rng.choice(alike))
@@ -111,7 +116,7 @@ def worlds(seed: int) -> list[np.ndarray]:
         )
         for points in (1, 2)
     ]
-    many = [rng.integers(-1, 2, (n, 2, points)) for n, points in ((300, 3), (300, 5), (200, 12))]
+    many = [rng.integers(-1, 2, (n, 2, points)) for n, points in ((300, 3), (300, 5), (200, 12), (200, 25))]
     held = np.repeat(rng.integers(-1, 2, (200, 2, 4)), (8, 1, 1, 8), axis=2)
     return [*small, *(x.astype(float) for x in (*many, held)), rng.normal(size=(100, 2, 9))]
 
@@ -119,7 +124,7 @@ def worlds(seed: int) -> list[np.ndarray]:
 def on_traces(n: int, seed: int, depth: int = 4) -> dict[str, int]:
     """How many proofs there are among n pairs, and how many of them some trace refutes."""
     found = {"pairs": n, **dict.fromkeys(CASES.values(), 0), "refuted": 0}
-    traces, source = worlds(seed), pairs(n, seed, depth)
+    traces, source = worlds(seed), pairs(n, seed, depth, wide=0.3)
     while block := list(itertools.islice(source, BLOCK)):
         proofs = [(a, b, case) for a, b in block for case in impossible_cases(a, b, CASES)]
         for x in traces if proofs else []:
@@ -143,7 +148,7 @@ def decided(n: int, seed: int, depth: int = 2) -> dict[str, int]:
     import z3
 
     found = {"pairs": n, "questions": 0, "valid": 0, "proved": 0, "refuted": 0, "undecided": 0}
-    for a, b in pairs(n, seed, depth):
+    for a, b in pairs(n, seed, depth, wide=0.0):
         proved = impossible_cases(a, b, CASES)
         for case in CASES:
             solver = z3.SolverFor("QF_LRA")

@@ -170,10 +170,8 @@ def test_nothing_false_is_proved(seed: int) -> None:
         ("next prev x_0 > 0", "x_0 > 0"),
         ("prev (next x_0 > 0 and x_1 > 0)", "x_0 > 0 and prev x_1 > 0"),
         ("(prev x_0) > 0", "once[1,1] x_0 > 0"),
-        (
-            "eventually[1,3] prev (x_0 > 0 and next x_1 > 0)",
-            "eventually[0,2] (x_0 > 0 and next x_1 > 0)",
-        ),
+        ("eventually[1,3] prev (x_0 > 0 and next x_1 > 0)",
+         "eventually[0,2] (x_0 > 0 and next x_1 > 0)"),
         ("once[0,2] eventually[0,1] x_0 > 0", "eventually[0,1] x_0 > 0 or once[1,2] x_0 > 0"),
         ("not once[1,3] x_0 > 0", "historically[1,3] x_0 <= 0"),
         ("(x_0 > 0 and x_1 > 0) since x_1 > 1", "x_1 > 0 since x_1 > 1 and x_0 > 0 since x_1 > 1"),
@@ -263,6 +261,9 @@ def test_windows_far_from_now_are_not_taken_for_empty_ones() -> None:
         p, q = rv.parse(f"{near} x_0 > 0"), rv.parse(f"{far} x_0 > 0")
         assert impossible_cases(p, q) == {ONLY_A}
         assert impossible_cases(p, p) == {ONLY_A, ONLY_B}
+    # The rest of an unrolled eventually was once taken for an always.
+    p = rv.parse("eventually[5,12] x_0 > 0 and always[5,6] x_0 <= 0")
+    assert impossible_cases(p, rv.parse("eventually[11,12] x_0 <= 0")) == set()
 
 
 @pytest.mark.parametrize("op", [op for op, row in enumerate(ops.TABLE) if not ops.IS_ATOM[op]])

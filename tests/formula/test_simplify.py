@@ -278,6 +278,13 @@ def test_rule(text: str, simple: str) -> None:
     assert simplify(parse(text)) == parse(simple)
 
 
+def test_a_future_formula_gets_no_past() -> None:
+    drawn = [rv.parse("(x > 0 or next y > 0) until next z > 0 and next x > 0")]
+    drawn += rv.random_formulae(300, seed=8)
+    for phi in drawn:
+        assert not simplify(phi).looks_back
+
+
 @given(any_formula, st.integers(1, 3), st.booleans())
 def test_steps_to_and_fro_change_nothing(phi: Formula, steps: int, first: bool) -> None:
     there, back = ("next ", "prev ") if first else ("prev ", "next ")

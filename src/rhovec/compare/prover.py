@@ -218,7 +218,8 @@ class Prover:
                 node = node._replace(op=ops.NOT)
             elif literal & 1 and node.op in (ops.AND, ops.ALWAYS):
                 op = ops.OR if node.op == ops.AND else ops.EVENTUALLY
-                node = node._replace(op=op, operands=tuple(o ^ 1 for o in node.operands))
+                span = Span(ops.EVENTUALLY, *node.span[1:])
+                node = node._replace(op=op, span=span, operands=tuple(o ^ 1 for o in node.operands))
             self.views[literal] = node
         return node
 
