@@ -15,7 +15,9 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from typing import Any
 
@@ -33,10 +35,12 @@ CASES = {ONLY_A: "a implies b", BOTH: "a contradicts b"}
 NAMES = ("x_0", "x_1")
 OPERATORS = [op for op, row in enumerate(ops.TABLE) if row.arity]
 REACH = 9  # samples on either side of t that z3 may choose freely; more than the prover unrolls
-BLOCK = 1000  # pairs drawn, proved and checked at once
+BLOCK = 500  # pairs drawn, proved and checked at once
+
+Seed = int | tuple[int, int]
 
 
-def pairs(n: int, seed: int, depth: int, wide: float) -> Iterator[tuple[Formula, Formula]]:
+def pairs(n: int, seed: Seed, depth: int, wide: float) -> Iterator[tuple[Formula, Formula]]:
     """Pairs of which most are alike, so that a good part of them is related.
 
     wide: the share of windows that may be longer than what the prover unrolls.
@@ -106,7 +110,7 @@ def mutated(phi: Formula, rng: np.random.Generator, wide: float) -> Formula:
 # -- traces ----------------------------------------------------------------------------------------
 
 
-def worlds(seed: int) -> list[np.ndarray]:
+def worlds(seed: Seed) -> list[np.ndarray]:
     """Traces (N, 2, P) of -1, 0, 1: all with one or two points, random ones with more, some of these
     with long constant ends; and some of random numbers."""
     rng = np.random.default_rng(seed)
@@ -122,34 +126,33 @@ def worlds(seed: int) -> list[np.ndarray]:
     return [*small, *(x.astype(float) for x in (*many, held)), rng.normal(size=(100, 2, 9))]
 
 
-def on_traces(n: int, seed: int, depth: int = 4) -> dict[str, int]:
+def on_traces(n: int, seed: Seed) -> Counter[str]:
     """How many proofs there are among n pairs, and how many of them some trace refutes."""
-    found = {"pairs": n, **dict.fromkeys(CASES.values(), 0), "refuted": 0}
-    traces, source = worlds(seed), pairs(n, seed, depth, wide=0.3)
-    while block := list(itertools.islice(source, BLOCK)):
-        proofs = [(a, b, case) for a, b in block for case in impossible_cases(a, b, CASES)]
-        for x in traces if proofs else []:
-            holds = rv.satisfaction([p[0] for p in proofs], x, variables=NAMES, trace=True)
-            other = rv.satisfaction([p[1] for p in proofs], x, variables=NAMES, trace=True)
-            other ^= np.array([case == ONLY_A for *_, case in proofs])[:, None, None]
-            wrong = (holds & other).any(axis=(1, 2))
-            found["refuted"] += int(wrong.sum())
-            for i in np.flatnonzero(wrong):
-                print(f"refuted, {CASES[proofs[i][2]]}: {proofs[i][0]} | {proofs[i][1]}")
-        for *_, case in proofs:
-            found[CASES[case]] += 1
+    found = Counter(pairs=n)
+    drawn_pairs = pairs(n, seed, depth=4, wide=0.3)
+    proofs = [(a, b, case) for a, b in drawn_pairs for case in impossible_cases(a, b, CASES)]
+    found.update(CASES[case] for *_, case in proofs)
+    wrong = np.zeros(len(proofs), bool)
+    for x in worlds(seed):
+        holds = rv.satisfaction([p[0] for p in proofs], x, variables=NAMES, trace=True)
+        other = rv.satisfaction([p[1] for p in proofs], x, variables=NAMES, trace=True)
+        other ^= np.array([case == ONLY_A for *_, case in proofs])[:, None, None]
+        wrong |= (holds & other).any(axis=(1, 2))
+    for i in np.flatnonzero(wrong):
+        print(f"refuted, {CASES[proofs[i][2]]}: {proofs[i][0]} | {proofs[i][1]}", flush=True)
+    found["refuted"] = int(wrong.sum())
     return found
 
 
 # -- z3 --------------------------------------------------------------------------------------------
 
 
-def decided(n: int, seed: int, depth: int = 2) -> dict[str, int]:
+def decided(n: int, seed: Seed) -> Counter[str]:
     """Proofs among n small pairs against what z3 says of each."""
     import z3
 
-    found = {"pairs": n, "questions": 0, "valid": 0, "proved": 0, "refuted": 0, "undecided": 0}
-    for a, b in pairs(n, seed, depth, wide=0.0):
+    found = Counter(pairs=n, questions=0, valid=0, proved=0, refuted=0, undecided=0)
+    for a, b in pairs(n, seed, depth=2, wide=0.0):
         proved = impossible_cases(a, b, CASES)
         for case in CASES:
             solver = z3.SolverFor("QF_LRA")
@@ -162,7 +165,7 @@ def decided(n: int, seed: int, depth: int = 2) -> dict[str, int]:
             found["proved"] += case in proved
             if case in proved and answer == z3.sat:
                 found["refuted"] += 1
-                print(f"refuted, {CASES[case]}: {a} | {b}")
+                print(f"refuted, {CASES[case]}: {a} | {b}", flush=True)
             elif answer == z3.unsat and case not in proved:
                 print(f"valid, not proved, {CASES[case]}: {a} | {b}", flush=True)
     return found
@@ -253,10 +256,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pairs", type=int, default=50_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--z3", action="store_true", help="decide small pairs with z3")
     given = parser.parse_args()
     start = time.perf_counter()
-    found = (decided if given.z3 else on_traces)(given.pairs, given.seed)
+    sizes = [min(BLOCK, given.pairs - done) for done in range(0, given.pairs, BLOCK)]
+    seeds = [(given.seed, block) for block in range(len(sizes))]
+    found: Counter[str] = Counter()
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for part in pool.map(decided if given.z3 else on_traces, sizes, seeds):
+            found.update(part)
     record: dict[str, Any] = {
         "command": command(), "seed": given.seed, "machine": facts(), **found,
         "seconds": round(time.perf_counter() - start),

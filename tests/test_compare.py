@@ -13,8 +13,9 @@ import pytest
 import rhovec as rv
 from rhovec.compare import Comparison, compare
 from rhovec.compare.counting import interval
-from rhovec.compare.prover import BOTH, NEITHER, ONLY_A, ONLY_B, Prover, impossible_cases
+from rhovec.compare.prover import BOTH, NEITHER, ONLY_A, ONLY_B, impossible_cases
 from rhovec.compare.report import RULED_OUT
+from rhovec.compare.rules import Rules
 from rhovec.errors import FormulaError, RhovecError, TraceError
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula, compose
@@ -269,13 +270,13 @@ def test_windows_far_from_now_are_not_taken_for_empty_ones() -> None:
 @pytest.mark.parametrize("op", [op for op, row in enumerate(ops.TABLE) if not ops.IS_ATOM[op]])
 def test_the_prover_knows_an_operator_or_refuses_it(op: int) -> None:
     """An operator without a rule must not be taken for another one."""
-    prover = Prover()
-    operands = tuple(prover.atom(ops.GE, ((name, 1.0),), 0.0) for name in "xy")[: ops.arity(op)]
+    rules = Rules()
+    operands = tuple(rules.atom(ops.GE, ((name, 1.0),), 0.0) for name in "xy")[: ops.arity(op)]
     if op in (ops.RELEASE, ops.WEAK_UNTIL, ops.RISE, ops.FALL):
         with pytest.raises(FormulaError, match=f"no rule speaks of {ops.NAMES[op]}"):
-            prover.literal(op, 1, 2, operands)
+            rules.literal(op, 1, 2, operands)
     else:
-        assert prover.literal(op, 1, 2, operands) >= 0
+        assert rules.literal(op, 1, 2, operands) >= 0
 
 
 def test_proofs_about_formulae_of_any_depth() -> None:

@@ -2,7 +2,7 @@
 
 A branch is closed once two of its facts contradict each other. If all branches close, the literals
 hold together at no time of any trace. Windows and untils are unrolled from t - REACH to t + REACH;
-what lies beyond is compared as a whole, by the rules of the prover, and what must hold at some time
+what lies beyond is compared as a whole, by the rules about pairs, and what must hold at some time
 of a window is refuted together with all that holds throughout it. Every step keeps the meaning, so
 the answer is sound; and it is complete for formulae about independent channels that look only at
 those few steps, if the budget suffices.
@@ -14,49 +14,49 @@ from collections.abc import Iterator
 
 from ..formula import operators as ops
 from ..formula.windows import Span
-from .prover import UNTILS, WINDOWS, Prover, is_within
+from .rules import UNTILS, WINDOWS, Rules, is_within
 
 MAX_STEPS = 1_000  # literals that a refutation may look at
 MAX_DEPTH = 8  # of refutations within refutations
 REACH = 6
-_LOOKS = 60  # at pairs, for one question to the rules of the prover
+_LOOKS = 60  # at pairs, for one question to the rules about pairs
 
 Literals = tuple[int, ...]
 
 
-def refuted(prover: Prover, literals: Literals) -> bool:
+def refuted(rules: Rules, literals: Literals) -> bool:
     """Whether it is proved that these literals never hold together."""
-    return _refuted(prover, literals, iter(range(MAX_STEPS)), MAX_DEPTH)
+    return _refuted(rules, literals, iter(range(MAX_STEPS)), MAX_DEPTH)
 
 
-def _refuted(prover: Prover, literals: Literals, steps: Iterator[int], depth: int) -> bool:
+def _refuted(rules: Rules, literals: Literals, steps: Iterator[int], depth: int) -> bool:
     branches: list[tuple[Literals, frozenset[int], list[Literals]]] = [(literals, frozenset(), [])]
     while branches:
         new, facts, choices = branches.pop()
         todo, closed = list(new), False
         while todo and not closed:
             literal = todo.pop()
-            if literal in facts or prover.is_true(literal):
+            if literal in facts or rules.is_true(literal):
                 continue
             if next(steps, None) is None:
                 return False
-            parts, is_choice = _parts(prover, literal)
-            closed = literal ^ 1 in facts or prover.is_true(literal ^ 1)
+            parts, is_choice = _parts(rules, literal)
+            closed = literal ^ 1 in facts or rules.is_true(literal ^ 1)
             if is_choice:
                 choices = [*choices, parts]
             elif parts:
                 todo += parts
             else:
-                closed = closed or any(_contradict(prover, literal, fact) for fact in facts)
+                closed = closed or any(_contradict(rules, literal, fact) for fact in facts)
             facts |= {literal}
             if not todo and not closed:  # choices with one possibility left are none
-                choices, forced = _narrowed(prover, facts, choices)
+                choices, forced = _narrowed(rules, facts, choices)
                 closed, todo = forced is None, list(forced or ())
         if closed:
             continue
         if not choices:
-            worlds = _worlds(prover, facts) if depth else ()
-            if any(_refuted(prover, world, steps, depth - 1) for world in worlds):
+            worlds = _worlds(rules, facts) if depth else ()
+            if any(_refuted(rules, world, steps, depth - 1) for world in worlds):
                 continue
             return False
         choice = min(choices, key=len)
@@ -65,29 +65,29 @@ def _refuted(prover: Prover, literals: Literals, steps: Iterator[int], depth: in
     return True
 
 
-def _worlds(prover: Prover, facts: frozenset[int]) -> Iterator[Literals]:
+def _worlds(rules: Rules, facts: frozenset[int]) -> Iterator[Literals]:
     """Sets of literals that hold together at some time: for each window with something that must come
     the operands of all windows that hold throughout it."""
-    throughout = [node for fact in facts if (node := prover.view(fact)).op == ops.ALWAYS]
+    throughout = [node for fact in facts if (node := rules.view(fact)).op == ops.ALWAYS]
     for fact in facts:
-        node = prover.view(fact)
+        node = rules.view(fact)
         if node.op in UNTILS:  # both operands hold at the time that is looked for
-            comes = prover.over(node, ops.EVENTUALLY, *node.span[1:], prover.both(*node.operands))
-            node = prover.view(comes)
+            comes = rules.over(node, ops.EVENTUALLY, *node.span[1:], rules.both(*node.operands))
+            node = rules.view(comes)
         if node.op == ops.EVENTUALLY:
             always = (n.operands[0] for n in throughout if is_within(node.span, n.span))
             yield (*node.operands, *always)
 
 
-def _contradict(prover: Prover, p: int, q: int) -> bool:
+def _contradict(rules: Rules, p: int, q: int) -> bool:
     """Whether two facts contradict each other; what has parts is judged by these."""
-    if prover.is_atom(p) or prover.is_atom(q):
-        return prover.atom_entails(p, q ^ 1)
-    return not _parts(prover, q)[0] and prover.entails(p, q ^ 1, _LOOKS)
+    if rules.is_atom(p) or rules.is_atom(q):
+        return rules.atom_entails(p, q ^ 1)
+    return not _parts(rules, q)[0] and rules.entails(p, q ^ 1, _LOOKS)
 
 
 def _narrowed(
-    prover: Prover, facts: frozenset[int], choices: list[Literals]
+    rules: Rules, facts: frozenset[int], choices: list[Literals]
 ) -> tuple[list[Literals], Literals | None]:
     """Choices that are still open, and literals that are no choice any more; None: one has none left."""
     still: list[Literals] = []
@@ -97,9 +97,9 @@ def _narrowed(
             continue
         possible = tuple(
             literal for literal in choice
-            if literal ^ 1 not in facts and not prover.is_true(literal ^ 1)
-            and not (prover.is_atom(literal)
-                     and any(prover.atom_entails(fact, literal ^ 1) for fact in facts))
+            if literal ^ 1 not in facts and not rules.is_true(literal ^ 1)
+            and not (rules.is_atom(literal)
+                     and any(rules.atom_entails(fact, literal ^ 1) for fact in facts))
         )  # fmt: skip
         if not possible:
             return [], None
@@ -110,38 +110,38 @@ def _narrowed(
     return still, tuple(forced)
 
 
-def _parts(prover: Prover, literal: int) -> tuple[Literals, bool]:
+def _parts(rules: Rules, literal: int) -> tuple[Literals, bool]:
     """Literals of which all hold if this one does, or (True) one does; none, if it is a fact."""
-    node, stored, negated = prover.view(literal), prover.nodes[literal >> 1], literal & 1
+    node, stored, negated = rules.view(literal), rules.nodes[literal >> 1], literal & 1
     if node.op in (ops.AND, ops.OR):
         return node.operands, node.op == ops.OR
     if node.op == ops.IFF:
         a, b = node.operands
-        return (prover.both(a, b ^ negated), prover.both(a ^ 1, b ^ 1 ^ negated)), True
+        return (rules.both(a, b ^ negated), rules.both(a ^ 1, b ^ 1 ^ negated)), True
     if node.op in WINDOWS:
-        parts = _unrolled_window(prover, node.span, node.operands[0])
+        parts = _unrolled_window(rules, node.span, node.operands[0])
         return parts, bool(parts) and node.op == ops.EVENTUALLY
-    if stored.op not in UNTILS or abs(prover.bases[literal >> 1]) > REACH:
+    if stored.op not in UNTILS or abs(rules.bases[literal >> 1]) > REACH:
         return (), False
     # p until q is p and (q or next (p until q)), each later step with a shorter window.
     _, first, last = stored.span
     p, q = stored.operands
     shorter = Span(stored.span.kind, max(first - 1, 0), last - 1)
     step = 1 if stored.op == ops.UNTIL else -1
-    later = prover.shift(prover.until(stored.op, shorter, (p, q)), step)
-    rest = later if first else prover.both(q ^ 1, later ^ 1) ^ 1
+    later = rules.shift(rules.until(stored.op, shorter, (p, q)), step)
+    rest = later if first else rules.both(q ^ 1, later ^ 1) ^ 1
     return (p ^ negated, rest ^ negated), bool(negated)
 
 
-def _unrolled_window(prover: Prover, span: Span, operand: int) -> Literals:
+def _unrolled_window(rules: Rules, span: Span, operand: int) -> Literals:
     """The operand at each time of a window within REACH, and windows for the times beyond."""
     kind, first, last = span
     near = range(int(max(first, -REACH)), int(min(last, REACH)) + 1)
     if not near:
         return ()
-    parts = [prover.shift(operand, k) for k in near]
+    parts = [rules.shift(operand, k) for k in near]
     if first < -REACH:
-        parts.append(prover.window(Span(kind, first, -REACH - 1), operand))
+        parts.append(rules.window(Span(kind, first, -REACH - 1), operand))
     if last > REACH:
-        parts.append(prover.window(Span(kind, REACH + 1, last), operand))
+        parts.append(rules.window(Span(kind, REACH + 1, last), operand))
     return tuple(parts)
