@@ -136,7 +136,10 @@ class Prover:
             span = Span(ops.ALWAYS, span.first + inner.span.first, span.last + inner.span.last)
             operand = inner.operands[0]
         ends = [bound for bound in span[1:] if math.isfinite(bound)]
-        return self.store(Node(ops.ALWAYS, span, operands=(operand,)), min(ends, default=math.inf)) + negate
+        return (
+            self.store(Node(ops.ALWAYS, span, operands=(operand,)), min(ends, default=math.inf))
+            + negate
+        )
 
     def literal(self, op: int, lo: int, hi: int, operands: tuple[int, ...]) -> int:
         """The literal of an operator applied to literals."""
@@ -193,7 +196,7 @@ class Prover:
             if key in self.shifts:
                 continue
             if node.op == ops.ALWAYS:
-                    node = node._replace(span=node.span.moved(steps))
+                node = node._replace(span=node.span.moved(steps))
             elif node.channel is not None:
                 node = node._replace(channel=shifted_channel(node.channel, steps))
             else:
@@ -295,7 +298,10 @@ class Prover:
             holds, comes = right.operands
             for last in (right.span.last, right.span.first):
                 always = self.over(right, ops.ALWAYS, 0, last, holds)
-                yield (p, always), (p, self.over(right, ops.EVENTUALLY, right.span.first, last, comes))
+                yield (
+                    (p, always),
+                    (p, self.over(right, ops.EVENTUALLY, right.span.first, last, comes)),
+                )
 
     def over(self, until: Node, kind: int, first: float, last: float, operand: int) -> int:
         """A window in the direction of an until, or of a since."""
@@ -383,4 +389,3 @@ def _fitting(inner: Span, outer: Span) -> tuple[float, float]:
     least = -math.inf if outer.first == -math.inf else outer.first - inner.first
     most = math.inf if outer.last == math.inf else outer.last - inner.last
     return least, most
-

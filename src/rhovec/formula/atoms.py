@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from . import operators as ops
 from .core import canonical_channel
+from .derived import Derived
 from .expressions import (
     Expression,
     ExpressionError,
@@ -41,6 +42,7 @@ class Options(NamedTuple):
     tolerance: float | Mapping[str, float] | None = None
     units: Mapping[str, str] = {}
     labels: Mapping[str, Mapping[str, float]] = {}
+    derived: Derived | None = None
 
 
 class NoVariableError(ExpressionError):

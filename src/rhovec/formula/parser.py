@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -25,6 +26,7 @@ from . import atoms, lexer
 from . import operators as ops
 from .atoms import NoVariableError, Options
 from .core import Formula
+from .derived import Derived, Operation
 from .expressions import (
     ARITHMETIC,
     MAX_LINEAR,
@@ -124,6 +126,7 @@ def parse(
     labels: Mapping[str, Mapping[str, float]] | None = None,
     definitions: Mapping[str, Definition] | None = None,
     dialect: str | None = None,
+    derived: Derived | None = None,
 ) -> Formula:
     """Read a formula.
 
@@ -137,11 +140,13 @@ def parse(
     definitions: formulae by name, which a text may use as if they stood there in parentheses.
     dialect: "rtamt" or "breach": the text is in that tool's language, where bounds are in seconds and
         samples without `dt` are 1 s apart, and means what it means there.
+    derived: takes products, quotients and rates of signals, which are then variables of the formula,
+        to be computed for each log.
 
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
-    options = _options(dt, rounding, discrete, tolerance, units, labels)
+    options = _options(dt, rounding, discrete, tolerance, units, labels, derived)
     if dialect is None:
         return _Parser(text, options, definitions or {}).run()
     if tolerance is not None or any((discrete, units, labels, definitions)):
@@ -174,6 +179,7 @@ def _options(
     tolerance: float | Mapping[str, float] | None = None,
     units: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
+    derived: Derived | None = None,
 ) -> Options:
     if rounding not in (None, "nearest", "down", "up"):
         raise RhovecError(f'rounding must be "nearest", "down" or "up", not {rounding!r}')
@@ -188,7 +194,10 @@ def _options(
         _check_labels(labels)
     step = None if dt is None else exact_step(dt)
     known = frozenset(discrete).union(labels or ())
-    return Options(step, rounding, known, tolerance, units or {}, labels or {})
+    every_unit = units or {}
+    if derived is not None:
+        every_unit = ChainMap(derived.units, dict(every_unit))
+    return Options(step, rounding, known, tolerance, every_unit, labels or {}, derived)
 
 
 def _is_tolerance(value: object) -> bool:
@@ -697,10 +706,20 @@ class _Parser:
             raise self.located(error, position) from None
         if not names_of(b) or (op == lexer.MUL and not names_of(a)):
             raise self.fail("a factor or divisor is a plain number; leave out its unit", position)
+        if self.options.derived is not None:
+            return self.derive("*" if op == lexer.MUL else "/", position, a, b)
         what = "product" if op == lexer.MUL else "quotient"
         raise self.fail(
             f"a {what} of signals is not linear; make it a derived channel of the file", position
         )
+
+    def derive(self, operation: Operation, position: int, *parts: Expression) -> Expression:
+        """A variable in the place of what is not linear in the samples at one time."""
+        assert self.options.derived is not None
+        try:
+            return self.options.derived.add(operation, parts, self.options.units)
+        except ExpressionError as error:
+            raise self.located(error, position) from None
 
     def located(self, error: Exception, position: int) -> ParseError:
         """What is wrong with an expression, as an error that says where."""
@@ -742,6 +761,8 @@ class _Parser:
             if op == lexer.CHANGED:
                 self.rows += atoms.changed(parts[0], self.options)
                 self.operands.append(opened)
+            elif op == lexer.RATE and self.options.derived is not None:
+                self.push(opened, self.derive("rate", opened, parts[0]))
             elif op == lexer.RATE:
                 step = self.options.step
                 if step is None:

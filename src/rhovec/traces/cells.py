@@ -153,7 +153,7 @@ class Column:
             if texts[i] not in labels:
                 labels[texts[i]] = free
                 free += 1
-        values = np.array([labels.get(text, math.nan) for text in texts])
+        values = np.array([labels.get(text, math.nan) for text in texts], np.float64)
         return values, "enumeration" if present else "number", labels if present else {}
 
     def _as_numbers(self, cells: Sequence[str]) -> np.ndarray:

@@ -109,8 +109,12 @@ def sampling_step(parts: Sequence[Part]) -> float | None:
         lambda steps: abs(steps - usual) > MAX_JITTER * usual,
         f"the usual step is {usual:g}; resample the trace evenly",
     )
-    mean = round(float(every_step.mean()), 15)  # the decimals that a formula's dt may have
-    largest = max(float(abs(times).max()) for _, times in timed)
-    noise = 4 * float(np.finfo(np.float64).eps) * largest
+    return shortest_step(every_step, np.concatenate([times for _, times in timed]))
+
+
+def shortest_step(steps: np.ndarray, times: np.ndarray) -> float:
+    """The mean of even steps, with no more digits than it takes."""
+    mean = round(float(steps.mean()), 15)  # the decimals that a formula's dt may have
+    noise = 4 * float(np.finfo(np.float64).eps) * float(abs(times).max())
     shortest = (float(f"{mean:.{digits}g}") for digits in range(1, 18))
     return next(dt for dt in shortest if abs(dt - mean) <= noise)
