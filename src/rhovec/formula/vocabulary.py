@@ -1,4 +1,4 @@
-"""Names and labels that texts mention, found before they are parsed.
+"""Names and labels that texts mention, found before they are parsed, and flags.
 
 What to read from a log depends on the formulae, and how to parse formulae depends on the logs: which
 columns there are, and which texts are values of an enumeration. Looking at tokens alone breaks this
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import lexer
+from . import operators as ops
+from .core import Formula
 
 
 def names_in(texts: Iterable[str]) -> set[str]:
@@ -41,6 +43,19 @@ def labels_in(texts: Iterable[str]) -> dict[str, dict[str, int]]:
             name = token if kind == "name" else lexer.unquoted(token) if kind == "quoted" else ""
             comparison = ""
     return found
+
+
+def flags_in(formulae: Iterable[Formula]) -> set[str]:
+    """Variables that are only ever compared with one half, as a flag alone is."""
+    found: dict[str, bool] = {}
+    for phi in formulae:
+        for op, _, _, channel, threshold in phi.rows():
+            if op in ops.COMPARISONS and channel is not None:
+                alone = len(channel) == 1 and channel[0][1] == 1 and threshold == 0.5
+                for variable, _ in channel:
+                    name = ops.name_of(variable)
+                    found[name] = found.get(name, True) and alone
+    return {name for name, is_flag in found.items() if is_flag}
 
 
 def _compares(token: str) -> bool:

@@ -79,6 +79,7 @@ def read_logs(
     time_unit: str | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
     coded: Collection[str] = (),
+    flags: Collection[str] = (),
     encoding: str | None = None,
     skip_lines: int = 0,
     repair_times: bool = False,
@@ -93,6 +94,7 @@ def read_logs(
     time_unit: their unit (default: that of the header, as in `Time (ms)`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
+    flags: channels that formulae use as flags: where a file has only 0 and 1, these are no numbers.
     encoding: of text files (default: UTF-8, or UTF-16 with its mark).
     skip_lines: lines before the header.
     repair_times: sort rows whose times do not increase, and take the last of several at one time.
@@ -100,7 +102,7 @@ def read_logs(
     options = checked(
         Options(
             layout, None if variables is None else as_names(variables), id_column, time_column,
-            time_unit, labels or {}, frozenset(coded), encoding, skip_lines, repair_times,
+            time_unit, labels or {}, frozenset(coded), frozenset(flags), encoding, skip_lines, repair_times,
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):
@@ -179,12 +181,20 @@ def _log(name: str, part: Part, options: Options) -> Log:
         assert part.times is not None
         times = part.times
     channels = {
-        n: Channel(s.values, s.kind, s.labels or None, s.unit) for n, s in part.series.items()
+        name: Channel(one.values, _kind(name, one, options), one.labels or None, one.unit)
+        for name, one in part.series.items()
     }
     return Log(
         name, part.source.name, times, channels, timed, notes,
         lambda point: part.source.where(int(part.rows[point])),
     )  # fmt: skip
+
+
+def _kind(name: str, series: Series, options: Options) -> Kind:
+    values = series.values
+    if name in options.flags and (np.isnan(values) | (values == 0) | (values == 1)).all():
+        return "flag" if series.kind == "number" else series.kind
+    return series.kind
 
 
 def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[str, ...]]:

@@ -49,6 +49,7 @@ class Options:
     time_unit: str | None = None
     labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     coded: Collection[str] = ()
+    flags: Collection[str] = ()
     encoding: str | None = None
     skip_lines: int = 0
     repair_times: bool = False
