@@ -127,8 +127,10 @@ def make_log(folder: Path, number: int, rng: np.random.Generator, rows: int) -> 
         planted = [Planted("HEAT", "violated", a, b, margin)]
     elif kind == "POWER":
         force = round((20_000 + 100 * margin) / 50, 6)
-        torque = line(20, 100, (a - 1, 50), (a, 50), (a + 0.1, force), (b, force), (b + 0.1, 50), (b + 1, 50))
-        planted = [Planted("POWER", "violated", a + 0.1, b, force * 50 - 20_000)]
+        peak = [(a, 50), (a + 0.1, force), (b, force), (b + 0.1, 50)]
+        torque = line(20, 100, (a - 1, 50), *peak, (b + 1, 50))
+        rise = 0.1 * (400 - 50) / (force - 50)  # how long it takes to the limit
+        planted = [Planted("POWER", "violated", a + rise, b + 0.1 - rise, force * 50 - 20_000)]
     signals = {"speed": speed, "pressure": pressure, "temp": temp, "torque": torque,
                "brake": brake, "gear": gear}  # fmt: skip
 

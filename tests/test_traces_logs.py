@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -90,7 +88,11 @@ def test_bins_keep_the_extremes(truths: list[Truth], requirements: tuple) -> Non
 
 def test_planted_violations_show_on_the_grid(truths: list[Truth], requirements: tuple) -> None:
     """The channels of violated requirements exceed their limits then and there, by the margin."""
-    shown = {"SPEED": ("speed", 120), "HEAT": ("rate(temp)", 2), "POWER": ("torque * speed", 20_000)}
+    shown = {
+        "SPEED": ("speed", 120),
+        "HEAT": ("rate(temp)", 2),
+        "POWER": ("torque * speed", 20_000),
+    }
     seen = set()
     for truth in truths:
         grid = on_grid(truth, requirements)

@@ -325,9 +325,10 @@ class TraceReading(Reading):
         ),
     ] = None
     layout: Annotated[
-        Literal["auto", "wide", "long"],
+        Literal["auto", "wide", "long", "rows"],
         typer.Option(
-            help="wide: one column per variable; long: the columns `variable` and `value`.",
+            help="wide: one column per variable; long: the columns `variable` and `value`; rows: one "
+            "row per trace.",
             rich_help_panel=TRACES,
         ),
     ] = "auto"

@@ -17,12 +17,12 @@ from .expressions import (
     Extremum,
     Linear,
     Quantity,
-    Shifted,
     lone_variable,
     names_of,
     variable,
 )
 from .lexer import is_bare, quoted
+from .operators import Shifted
 
 Operation = Literal["rate", "*", "/"]
 
@@ -126,7 +126,7 @@ def _unit(operation: Operation, units: list[str | None]) -> str | None:
         return f"{units[0]}/s"
     first, second = units
     if operation == "*":
-        return "*".join(filter(None, (first, second))) or None
+        return "*".join(filter(None, (first, second))).replace("*1/", "/") or None
     if not second:
         return first or None
     return f"{first}/{second}" if first and second.isalpha() else None

@@ -326,7 +326,7 @@ def _arrow_series(
     if not (numeric or kinds.is_boolean(kind) or kinds.is_null(kind)):
         raise TraceError(f"{source.name}, column {header!r}: holds {kind}, not real numbers")
     numbers = values.cast(pyarrow.float64()) if not kinds.is_boolean(kind) else values.cast("int8")
-    column = np.array(numbers.to_numpy(), np.float64)
+    column = np.array(numbers.to_numpy(zero_copy_only=False), np.float64)
     wrong = np.isinf(column)
     if wrong.any():
         raise source.incomplete(int(wrong.argmax()), header)

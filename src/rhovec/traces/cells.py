@@ -118,9 +118,11 @@ class Column:
             return self.series().values * factor / divisor
         moments = [_moment(text) for text in self._texts]
         codes = np.array(self._codes, np.int64)
-        for code, text in enumerate(self._texts):
-            if moments[code] is None:
-                raise CellError(int((codes == code).argmax()), f"{text[:40]!r} is not a time")
+        wrong = [text for text, moment in zip(self._texts, moments, strict=True) if moment is None]
+        if wrong:
+            text = min(wrong, key=is_number)  # the first that is not even a number
+            row = int((codes == self._texts[text]).argmax())
+            raise CellError(row, f"{text[:40]!r} is not a time")
         return np.array(moments, np.float64)[codes]
 
     def _meaning(

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
@@ -323,7 +323,7 @@ def _read_rows(
     text: Text, header: list[str], rows: Iterator[tuple[int, Row]], options: Options
 ) -> list[Part]:
     """Each row is a trace: `x_0, x_1, ...` (or times in the header) after an identifier, if any."""
-    if all(name == "" or is_number(name) for name in header) and not _increasing(header):
+    if all(name == "" or is_number(name) for name in header):
         rows = chain([(1, header)], rows)  # no header: these are samples
         header = [str(i + 1) for i in range(len(header))]
         text.first_row = 0
@@ -378,11 +378,6 @@ def _read_rows(
             )
         )
     return parts
-
-
-def _increasing(header: Row) -> bool:
-    values = [float(name) for name in header if name]
-    return len(values) > 1 and all(a < b for a, b in pairwise(values))
 
 
 def _place(text: Text, header: list[str], name: str) -> int:

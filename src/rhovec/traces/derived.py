@@ -42,7 +42,9 @@ def derive(
         values = _computed(current, node, max_gap, hold)
         infinite = np.isinf(values)
         if infinite.any():
-            notes.append(f"{name}: {int(infinite.sum()):,} samples with a divisor of 0 left out")
+            n = int(infinite.sum())
+            samples = "sample" if n == 1 else "samples"
+            notes.append(f"{name}: {n:,} {samples} with a divisor of 0 left out")
             values[infinite] = np.nan
         channels[name] = Channel(values, unit=derived.units.get(name))
     return replace(log, channels=channels, notes=tuple(notes))

@@ -102,7 +102,8 @@ def read_logs(
     options = checked(
         Options(
             layout, None if variables is None else as_names(variables), id_column, time_column,
-            time_unit, labels or {}, frozenset(coded), frozenset(flags), encoding, skip_lines, repair_times,
+            time_unit, labels or {}, frozenset(coded), frozenset(flags), encoding, skip_lines,
+            repair_times,
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):

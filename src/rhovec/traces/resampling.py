@@ -182,9 +182,11 @@ def filled(
     length = np.where(last, log.times[-1], own[after]) - own[before]
     across = np.where(last, True, at[after] - at[before] > 1)  # cells in between are empty
     held = holds[1] | (holds[0] & across)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        part = np.where(exact | held, 0.0, (times - own[before]) / length)
-    values = samples[before] + part * (samples[after] - samples[before])
+    values = samples[before]
+    between = ~(exact | held | first | last)
+    a, b = before[between], after[between]
+    part = (times[between] - own[a]) / length[between]
+    values[between] += part * (samples[b] - samples[a])
     known = exact | (~first & (held | ~last))
     if max_gap is not None:
         known &= exact | (length <= max_gap + close)
