@@ -237,7 +237,7 @@ SITUATIONS = [
     ),
     Situation(
         "once, historically [a,b] nested, windows inside the trace", (*BOOLEAN, *PAST_WINDOWS),
-        claims(AGREES, NOT_OFFERED, NOT_OFFERED), times=inside, roots=PAST_WINDOWS,
+        claims(AGREES, NOT_OFFERED), times=inside, roots=PAST_WINDOWS,
     ),
     Situation(
         "once, historically [a,b], window partly before the start", BOOLEAN,
@@ -253,7 +253,7 @@ SITUATIONS = [
     ),
     Situation(
         "since [a,b], window inside the trace", BOOLEAN,
-        claims(LEFT_OPEN, NOT_OFFERED, NOT_OFFERED), times=inside, roots=(ops.SINCE,),
+        claims(LEFT_OPEN, NOT_OFFERED), times=inside, roots=(ops.SINCE,),
     ),
     Situation(
         "p since [a,b] (p and q), window inside the trace", BOOLEAN,
@@ -268,7 +268,7 @@ SITUATIONS = [
     ),
     Situation(
         "prev, after the first sample", (ops.PREV, ops.AND, ops.NOT),
-        claims(AGREES, NOT_OFFERED, NOT_OFFERED), times=inside, roots=(ops.PREV,),
+        claims(AGREES, NOT_OFFERED), times=inside, roots=(ops.PREV,),
     ),
     Situation(
         "prev, at the first sample", (ops.AND, ops.NOT), claims("differs: +inf"),
@@ -276,7 +276,7 @@ SITUATIONS = [
     ),
     Situation(
         "rise, fall, after the first sample", BOOLEAN,
-        claims(AGREES, NOT_OFFERED, NOT_OFFERED), times=inside, roots=EDGES,
+        claims(AGREES, NOT_OFFERED), times=inside, roots=EDGES,
     ),
     Situation(
         "rise, fall, at the first sample", BOOLEAN,

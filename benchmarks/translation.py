@@ -273,9 +273,11 @@ def speed(seed: int, folder: Path) -> list[dict[str, Any]]:
 def report(facts: dict[str, Any]) -> str:
     parts = {row["way"]: row for row in facts["agreement"]}
     names = {"out": "rhovec to rtamt", "in": "rtamt to rhovec"}
+    busy = facts["machine"]["load"] > 0.7
     us = {(r["formula"], r["points"], r["peer"], r["n"]): r["us"] for r in facts["speed"]}
     lines = [
         "# rtamt through the translation", "", head(facts), "",
+        *["**The machine was busy with other work: times are rough.**", ""] * busy,
         f"Random formulae and texts on {TRACES} traces of {POINTS} points, whole traces in float64, "
         "samples and constants multiples of 1/64. Values are compared, by ==, at the times where all "
         "that is evaluated lies inside the trace.", "",

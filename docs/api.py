@@ -28,6 +28,7 @@ say what to change. Written by `python docs/api.py`.
 PACKAGE = Path(rhovec.__file__).parent
 SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
     "Formulae": (rhovec, ["parse", "Formula", "simplify", "random_formulae", "Schema"]),
+    "Requirement files": (rhovec, ["read_requirements", "Requirement"]),
     "Traces": (rhovec, ["read_traces", "TraceMeasure", "BaseMeasure"]),
     "Robustness": (rhovec, ["robustness", "satisfaction"]),
     "Kernels": (
@@ -45,6 +46,10 @@ MADE_ELSEWHERE = ("Formula", "Model", "Index")  # nobody calls their constructor
 LIKE = {"BooleanKernel": "StlKernel", "IntegratedKernel": "StlKernel"}
 
 
+def _is_error(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Exception)
+
+
 def page() -> str:
     listed = [name for module, names in SECTIONS.values() for name in names if module is rhovec]
     assert {*listed, "errors"} == set(rhovec.__all__), "a public name is in no section"
@@ -54,7 +59,7 @@ def page() -> str:
         for name in names:
             lines += describe(name, getattr(module, name))
         lines.append("")
-    errors = [name for name, value in vars(rhovec.errors).items() if inspect.isclass(value)]
+    errors = [name for name, value in vars(rhovec.errors).items() if _is_error(value)]
     lines += [f"All are in `rhovec.errors`: {', '.join(f'`{name}`' for name in errors)}.", ""]
     lines += [
         "## Modules",

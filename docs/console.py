@@ -3,12 +3,15 @@
 python docs/console.py docs/first-minute.md
 
 In a console block `$ ` starts a command of rhovec, and the lines below it, if any, are its output. The
-commands of a page run in one folder, in order. tests/test_docs.py runs them with the same code and
-compares, so that no page shows what rhovec no longer prints.
+commands of a page run in one folder, in order, and so do its Python blocks, which stay as they are.
+tests/test_docs.py runs them with the same code and compares, so that no page shows what rhovec no
+longer prints.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -51,7 +54,12 @@ def run_command(command: str, folder: Path) -> str:
 def rewritten(page: str, folder: Path) -> str:
     """The page with the output of today; a command that shows none is run all the same."""
 
+    namespace: dict[str, object] = {"__name__": "page"}
+
     def again(block: re.Match[str]) -> str:
+        if block[1] == "python":
+            with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+                exec(block[2], namespace)
         if block[1] != "console":
             return block[0]
         parts = []

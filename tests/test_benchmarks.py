@@ -70,3 +70,15 @@ def test_formulae_of_a_file_or_of_the_corpus(
     assert texts == ["x_0 > 1"] and "The first of own.csv (SHA-256 " in where
     with pytest.raises(SystemExit, match="holds 2 formulae, but 3 are needed"):
         common.formulae(path, 3)
+
+
+def test_proofs_of_random_pairs_hold_on_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = load("proofs", monkeypatch).on_traces(400, seed=7)
+    assert found["refuted"] == 0
+    assert min(found["a implies b"], found["a contradicts b"]) > 50
+
+
+def test_a_false_proof_is_refuted_by_the_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    proofs = load("proofs", monkeypatch)
+    monkeypatch.setattr(proofs, "impossible_cases", lambda a, b, cases: set(cases))
+    assert proofs.on_traces(50, seed=7)["refuted"] > 50

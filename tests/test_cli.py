@@ -256,6 +256,22 @@ def test_robustness_at_every_step(drive: Path, tmp_path: Path) -> None:
     assert np.array_equal(np.load(out), expected)
 
 
+def test_robustness_says_when_a_formula_sees_one_sample(drive: Path) -> None:
+    def notes(*arguments: str) -> str:
+        result = runner.invoke(app, ["robustness", *arguments, "-t", str(drive)])
+        assert result.exit_code == 0, result.output
+        return result.stderr
+
+    said = notes("once[0,9] speed > 20", "speed > 0", "speed > 0 since gear > 0")
+    assert said.startswith("rhovec: once[0,9] speed > 20 and 1 more: looks back from the first")
+    assert len(said.splitlines()) == 1
+    assert notes("once[0,9] speed > 20", "--trace") == ""
+    assert notes("always once speed > 20", "speed > 0", "next gear > 1") == ""
+    assert "give --trace for its values" in refused(
+        "robustness", "once[0,9] speed > 20", "-t", drive, "--end", "strict"
+    )
+
+
 def test_robustness_of_constants_is_json(drive: Path) -> None:
     text = run("robustness", "true", "not true", "-t", drive, "--json")
     assert [json.loads(line)["robustness"] for line in text.splitlines()] == [

@@ -405,6 +405,20 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in files}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
+def test_a_closed_stdout(folder: Path) -> None:
+    line = '"$0" -m rhovec.cli robustness "x_0 > 1" -t good.csv'
+    for more, code, words in (
+        (">&-", 2, "rhovec: cannot write: stdout is closed\n"),
+        ("-o closed.csv >&-", 0, ""),
+    ):
+        process = subprocess.run(
+            ["sh", "-c", f"{line} {more}", sys.executable],
+            cwd=folder, env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (process.returncode, process.stderr) == (code, words)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize(
     "line", ["parse x_0>1", "compare x_0>1 x_0>2 --n-traces 9", "index search library x_0>1"]

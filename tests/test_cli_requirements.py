@@ -170,6 +170,7 @@ def test_what_looks_only_back_is_told(file: Path, traces: Path) -> None:
     assert shown.count("history     3 steps; at time 0 it reads the first sample only") == 1
     assert shown.count("history     1 step; at time 0 it reads the first sample only") == 1
     assert [row["history"] for row in rows(run("parse", "-F", file, "--json"))] == [3, 0, 1]
+    assert "first sample" not in run("parse", "always once[0,3] x_0 > 1")
     command = ["robustness", "-F", str(file), "-t", str(traces)]
     told = runner.invoke(app, command).stderr
     assert told == (
@@ -244,9 +245,9 @@ def test_arguments_use_what_files_define(file: Path) -> None:
     ("line", "command", "message"),
     [
         ("R9: speed > 0", ["embed"], "a model reads only the variables x_0, x_1, ..., not speed"),
-        ("R9: true", ["embed"], "the formula is constantly true"),
+        ("R9: true", ["embed"], "is constantly true, so it has no direction"),
         ("R9: x_0 > 1e300", ["embed"], "a formula has the threshold 1e+300"),
-        ("R9: once x_0 > 0", ["embed"], "exact signatures take it, in `rhovec index build` without"),
+        ("R9: once x_0 > 0", ["embed"], "signatures take it, in `rhovec index build` without"),
         ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models do not know; exact signatures"),
         ("R9: x_0 - x_1 > 0", ["similarity"], "a model reads only the variables"),
         ("R9: true", ["similarity", "--by", "kernel", "--n-traces", "9"], "is constant, so no kernel"),

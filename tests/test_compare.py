@@ -38,21 +38,7 @@ def draw(rng: np.random.Generator, depth: int) -> Formula:
         channel = ((f"x_{rng.integers(2)}", 1.0),)
         threshold = float(rng.integers(-1, 2))
         return Formula.from_rows([(int(rng.choice(ops.COMPARISONS)), 0, 0, channel, threshold)])
-    op = int(
-        rng.choice(
-            (
-                ops.NOT,
-                ops.NEXT,
-                ops.ALWAYS,
-                ops.EVENTUALLY,
-                ops.AND,
-                ops.OR,
-                ops.IMPLIES,
-                ops.IFF,
-                ops.UNTIL,
-            )
-        )
-    )
+    op = int(rng.choice([op for op, row in enumerate(ops.TABLE) if row.arity]))
     lo = int(rng.integers(3))
     hi = ops.UNBOUNDED if rng.random() < 0.2 else lo + int(rng.integers(3))
     return compose(op, *(draw(rng, depth - 1) for _ in range(ops.arity(op))), lo=lo, hi=hi)
@@ -66,7 +52,7 @@ def polarities(phi: Formula) -> list[int]:
     for i in range(len(rows) - 1, -1, -1):
         op = rows[i][0]
         if ops.arity(op):
-            out[i - 1] = out[i] * {ops.NOT: -1, ops.IFF: 0}.get(op, 1)
+            out[i - 1] = out[i] * {ops.NOT: -1, ops.IFF: 0, ops.RISE: 0, ops.FALL: 0}.get(op, 1)
         if ops.arity(op) == 2:
             out[i - 1 - sizes[i - 1]] = out[i] * {ops.IMPLIES: -1, ops.IFF: 0}.get(op, 1)
     return out
@@ -85,10 +71,11 @@ def changed(row: Row, weaker: bool, rng: np.random.Generator) -> Row | None:
         return (op, 0, 0, channel, threshold + step)
     if op in (ops.AND, ops.OR):
         return (ops.OR, 0, 0, None, 0.0) if weaker == (op == ops.AND) else None
-    if coin and op == (ops.ALWAYS if weaker else ops.EVENTUALLY):
-        return (ops.EVENTUALLY if weaker else ops.ALWAYS, lo, hi, None, 0.0)
-    if op in (ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL):
-        if weaker == (op != ops.ALWAYS):  # a wider window
+    for strong, weak in ((ops.ALWAYS, ops.EVENTUALLY), (ops.HISTORICALLY, ops.ONCE)):
+        if coin and op == (strong if weaker else weak):
+            return (weak if weaker else strong, lo, hi, None, 0.0)
+    if ops.is_timed(op) and op != ops.WEAK_UNTIL:
+        if weaker == (op not in (ops.ALWAYS, ops.HISTORICALLY, ops.RELEASE)):  # a wider window
             wide = ops.UNBOUNDED if hi == ops.UNBOUNDED or coin else hi + int(rng.integers(2))
             return (op, int(rng.integers(lo + 1)), wide, None, 0.0)
         last = lo + 2 if hi == ops.UNBOUNDED else hi
@@ -180,6 +167,19 @@ def test_nothing_false_is_proved(seed: int) -> None:
         ("x_0 > 0 <-> x_1 > 0", "not (x_1 <= 0 <-> x_0 > 0)"),
         ("x_0 > 0 and (x_0 > 0 or x_1 > 0)", "x_0 > 0"),
         ("next next x_0 > 0 or false", "eventually[2,2] x_0 > 0"),
+        ("next prev x_0 > 0", "x_0 > 0"),
+        ("prev (next x_0 > 0 and x_1 > 0)", "x_0 > 0 and prev x_1 > 0"),
+        ("(prev x_0) > 0", "once[1,1] x_0 > 0"),
+        ("eventually[1,3] prev (x_0 > 0 and next x_1 > 0)",
+         "eventually[0,2] (x_0 > 0 and next x_1 > 0)"),
+        ("once[0,2] eventually[0,1] x_0 > 0", "eventually[0,1] x_0 > 0 or once[1,2] x_0 > 0"),
+        ("not once[1,3] x_0 > 0", "historically[1,3] x_0 <= 0"),
+        ("(x_0 > 0 and x_1 > 0) since x_1 > 1", "x_1 > 0 since x_1 > 1 and x_0 > 0 since x_1 > 1"),
+        ("x_0 > 0 since x_1 > 0", "x_0 > 0 and (x_1 > 0 or prev (x_0 > 0 since x_1 > 0))"),
+        ("x_0 > 0 until[0,2] x_1 > 0", "x_0 > 0 and (x_1 > 0 or next (x_0 > 0 until[0,1] x_1 > 0))"),
+        ("rise(x_0 > 0)", "fall(x_0 <= 0)"),
+        ("next rise(x_0 > 0)", "next x_0 > 0 and x_0 <= 0"),
+        ("x_0 > 0 and (x_1 > 0 or x_1 < 0)", "(x_0 > 0 and x_1 > 0) or (x_0 > 0 and x_1 < 0)"),
     ],
 )  # fmt: skip
 def test_rewritten_formulae_are_proved_equivalent(a: str, b: str) -> None:
@@ -207,8 +207,17 @@ def test_rewritten_formulae_are_proved_equivalent(a: str, b: str) -> None:
         ("always x_1 <= 0", "not (x_0 > 0 until x_1 > 0)"),
         ("x_0 > 1 and x_1 > 1", "x_1 > 0 or x_0 > 0"),
         ("y - x >= 2", "x - y < 0"),
+        ("x_0 - prev x_0 > 1", "x_0 - prev x_0 >= 0"),
+        ("historically[0,5] x_0 > 0", "once[3,9] x_0 >= 0"),
+        ("x_0 > 0 since[2,5] x_1 > 0", "historically[0,2] x_0 > 0 and once[2,6] x_1 > 0"),
+        ("historically[0,5] x_0 > 0 and once[2,5] x_1 > 0", "x_0 > 0 since[2,5] x_1 > 0"),
+        ("x_0 > 0", "historically[3,9] eventually[0,9] x_0 > 0"),
+        ("always[2,4] x_0 > 0", "always[3,3] once[0,1] x_0 > 0"),
+        ("rise(x_0 > 0)", "x_0 > 0 and prev x_0 <= 0 or x_1 > 0"),
+        ("always[8,20] (x_0 > 0 -> x_1 > 0) and eventually[10,12] x_0 > 0", "eventually[9,15] x_1 > 0"),
+        ("once[10,inf] x_0 > 0", "not historically[8,inf] x_0 <= 0"),
     ],
-)
+)  # fmt: skip
 def test_what_the_rules_prove(a: str, b: str) -> None:
     assert ONLY_A in impossible_cases(rv.parse(a), rv.parse(b))
     assert ONLY_A not in impossible_cases(rv.parse(b), rv.parse(a))
@@ -231,6 +240,11 @@ def test_what_the_rules_prove(a: str, b: str) -> None:
         ("always[0,1] x_0 > 0", "eventually[2,3] x_0 > 0"),
         ("x_0 > 0 -> x_1 > 0", "x_1 > 0 -> x_0 > 0"),
         ("not always x_0 > 0", "always not x_0 > 0"),
+        ("next x_0 > 0", "prev next x_0 > 0"),
+        ("next next once[1,2] x_0 > 0", "next next once[2,2] x_0 > 0"),
+        ("next next once x_0 > 0", "next next (x_0 > 0)"),
+        ("next next (x_0 > 0 since x_1 > 0)", "next next once[0,1] x_1 > 0"),
+        ("next once x_0 > 0 and next once x_1 > 0", "next once (x_0 > 0 and x_1 > 0)"),
     ],
 )  # fmt: skip
 def test_what_looks_alike_is_not_proved(a: str, b: str) -> None:
@@ -242,18 +256,26 @@ def test_what_looks_alike_is_not_proved(a: str, b: str) -> None:
     assert BOTH not in impossible_cases(p, ~q)
 
 
-@pytest.mark.parametrize("op", range(len(ops.TABLE)))
+def test_windows_far_from_now_are_not_taken_for_empty_ones() -> None:
+    for near, far in (("eventually[10,12]", "eventually[9,12]"), ("once[20,inf]", "once[10,inf]")):
+        p, q = rv.parse(f"{near} x_0 > 0"), rv.parse(f"{far} x_0 > 0")
+        assert impossible_cases(p, q) == {ONLY_A}
+        assert impossible_cases(p, p) == {ONLY_A, ONLY_B}
+    # The rest of an unrolled eventually was once taken for an always.
+    p = rv.parse("eventually[5,12] x_0 > 0 and always[5,6] x_0 <= 0")
+    assert impossible_cases(p, rv.parse("eventually[11,12] x_0 <= 0")) == set()
+
+
+@pytest.mark.parametrize("op", [op for op, row in enumerate(ops.TABLE) if not ops.IS_ATOM[op]])
 def test_the_prover_knows_an_operator_or_refuses_it(op: int) -> None:
     """An operator without a rule must not be taken for another one."""
     prover = Prover()
-    x, y = (prover.literal(ops.GE, 0, 0, (), ((name, 1.0),)) for name in "xy")
-    operands = (x, y)[: ops.arity(op)]
-    channel = (("x", 1.0),) if ops.IS_ATOM[op] else None
-    if op in (ops.RELEASE, ops.WEAK_UNTIL):
+    operands = tuple(prover.atom(ops.GE, ((name, 1.0),), 0.0) for name in "xy")[: ops.arity(op)]
+    if op in (ops.RELEASE, ops.WEAK_UNTIL, ops.RISE, ops.FALL):
         with pytest.raises(FormulaError, match=f"no rule speaks of {ops.NAMES[op]}"):
-            prover.literal(op, 1, 2, operands, channel)
+            prover.literal(op, 1, 2, operands)
     else:
-        assert prover.literal(op, 1, 2, operands, channel) >= 0
+        assert prover.literal(op, 1, 2, operands) >= 0
 
 
 def test_proofs_about_formulae_of_any_depth() -> None:
@@ -363,7 +385,8 @@ def test_formulae_that_always_or_never_hold() -> None:
         "b holds on no trace, so the traces say little about b.",
     )
     c = compare("x_0 <= 50", "x_0 > 0 or x_0 <= 0", n_traces=100)
-    assert (c.relation, c.both.value, len(c.remarks)) == ("equivalent", 1, 2)
+    assert (c.relation, c.proved, c.both.value) == ("implies", True, 1)  # b holds on every trace
+    assert len(c.remarks) == 3
     c = compare("x_0 >= 50", "not x_0 >= 50", n_traces=100)  # not "implies", which is not proved
     assert (c.relation, c.proved) == ("contradicts", True)
     c = compare("x_0 > 0 or x_1 > 0", "x_0 < 1", n_traces=500)

@@ -20,7 +20,6 @@ from rhovec.kernel import (
     IntegratedKernel,
     KernelPCA,
     StlKernel,
-    SubtreeKernel,
     Teacher,
 )
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
@@ -251,6 +250,12 @@ class TestStlKernel(SampledContract):
         with pytest.raises(FormulaError, match=r"robustness of 'x_0 > 1e\+200' is too large"):
             kernel.gram(["x_1 > 0", "x_0 > 1e200"])
 
+    def test_past_formulae_at_time_zero(self) -> None:
+        kernel = self.kernel(n_traces=50)
+        pairs = {"once[0,3] x_0 > 0": "x_0 > 0", "F[2,2] once[0,2] x_1 > 0": "F[0,2] x_1 > 0"}
+        for past, future in pairs.items():
+            assert kernel.similarity(past, future) == pytest.approx(1)
+
     def test_a_hundred_thousand_levels(self) -> None:
         deep = rv.parse("not " * 100_000 + "x_0 > 0")
         assert self.kernel(n_traces=5).similarity(deep, "x_0 > 0") == pytest.approx(1)
@@ -303,22 +308,6 @@ class TestBooleanOnCuda(TestBooleanKernel):
 @pytest.mark.gpu
 class TestIntegratedOnCuda(TestIntegratedKernel):
     device = "cuda"
-
-
-class TestSubtreeKernel(KernelContract):
-    def kernel(self, **options: Any) -> SubtreeKernel:
-        return SubtreeKernel()
-
-    def test_counts_by_hand(self) -> None:
-        a = "x_0 > 1 and x_0 > 1"  # subtrees: the atom twice, the whole once
-        b = "always[0,2] x_0 > 1"  # the atom, the whole
-        gram = SubtreeKernel().gram([a, b, "x_0 > 2"])
-        expected = 2 / np.sqrt(5 * 2)
-        assert np.allclose(gram, [[1, expected, 0], [expected, 1, 0], [0, 0, 1]])
-
-    def test_a_hundred_thousand_levels(self) -> None:
-        deep = rv.parse("not " * 100_000 + "x_0 > 0")
-        assert SubtreeKernel().gram([deep], ["x_0 > 0"])[0, 0] == pytest.approx(1e5**-0.5, rel=1e-4)
 
 
 # -- known values ----------------------------------------------------------------------------------

@@ -252,6 +252,16 @@ def test_a_library_of_version_1_is_upgraded(tmp_path: Path) -> None:
     change(old, ("DELETE FROM vectors WHERE id = 1", ()))
     with pytest.raises(RhovecError, match="entries are missing"):
         Index.upgrade(old, tmp_path / "newer")
+    size = "(SELECT seq FROM sqlite_sequence)"
+    change(
+        old,
+        ("DELETE FROM rows", ()),
+        (f"UPDATE facts SET value = {size} WHERE name = 'deleted'", ()),
+    )
+    with Index.upgrade(old, tmp_path / "empty") as index:
+        assert len(index) == 0 and index.search("x_0 > 0.1") == []
+        assert index.add("x_0 > 1") == 1
+    (tmp_path / "empty").unlink()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new", "old"]
 
 

@@ -6,8 +6,7 @@ where rho_a is the vector of a's robustness on N traces of a measure. Robustness
 traces' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
 exact to about 1e-6 for its traces. A few traces (to 256 MB) are held between calls, more are drawn
 block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
-trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`, which a
-kernel on syntax has, too.
+trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from .errors import FormulaError, MissingDependencyError, RhovecError, TraceErro
 from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
+from .formula.printer import excerpt
 from .formula.programs import Programs
 from .formula.reader import Formulae, as_formulae, as_programs, is_single
 from .formula.simplify import simplify
@@ -184,7 +184,7 @@ class SampledKernel(ABC):
             if unknown:
                 phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
-                    f"{_name(phi)} uses {', '.join(unknown[:8])}, but the measure has "
+                    f"{excerpt(phi)} uses {', '.join(unknown[:8])}, but the measure has "
                     f"{', '.join(self.measure.variables[:8])}; give traces that have it, or "
                     "lower the formula with a Schema"
                 )
@@ -192,7 +192,7 @@ class SampledKernel(ABC):
             phi = _formula_of_row(programs, row)
             if simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE):
                 raise FormulaError(
-                    f"{_name(phi)} is constant, so no kernel can compare it; leave it out"
+                    f"{excerpt(phi)} is constant, so no kernel can compare it; leave it out"
                 )
         return programs
 
@@ -209,7 +209,7 @@ class SampledKernel(ABC):
                     moderate = abs(_float64(_numpy(f))) < MAX_FEATURE
                     b = int(moderate.all(axis=(1, 2)).argmin())
                     (phi,) = formulae.part(b, b + 1).unpack()
-                    raise FormulaError(f"the robustness of {_name(phi)} is too large to add up")
+                    raise FormulaError(f"the robustness of {excerpt(phi)} is too large to add up")
                 yield f
                 done += len(part)
                 if progress:
@@ -369,7 +369,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
         b = int((squares == 0).argmax())
         (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
-            f"the robustness of {_name(phi)} is 0 on every trace, so it has no angle with others; "
+            f"the robustness of {excerpt(phi)} is 0 on every trace, so it has no angle with others; "
             "leave it out, or take normalised=False"
         )
     return squares
@@ -402,11 +402,6 @@ def _formula_of_row(programs: Programs, row: int) -> Formula:
     return phi
 
 
-def _name(phi: Formula) -> str:
-    text = str(phi)
-    return repr(text if len(text) <= 80 else text[:77] + "...")
-
-
 # What NumPy and torch spell differently.
 
 
@@ -424,51 +419,6 @@ def _exp(values: Any) -> Any:
 
 def _log(values: Any) -> Any:
     return values.log() if is_torch(values) else np.log(values)
-
-
-# -- a kernel on syntax ----------------------------------------------------------------------------
-
-
-class SubtreeKernel:
-    """Similarity of syntax: the cosine of the counts of every subtree.
-
-    Two subtrees are the same if all of their operators, bounds, channels and thresholds are.
-    """
-
-    def gram(self, first: Formulae, second: Formulae | None = None, /) -> np.ndarray:
-        """Similarities (A, B) float64 in [0, 1]; without a second list (A, A)."""
-        rows = as_formulae(first)[0]
-        columns = [] if second is None else as_formulae(second)[0]
-        numbers: dict[tuple[Any, ...], int] = {}  # of the distinct subtrees
-        found: list[dict[int, int]] = []  # for each, how often it occurs in which formula
-        for i, phi in enumerate(rows + columns):
-            stack: list[int] = []
-            for row in phi.rows():
-                first_operand = len(stack) - ops.arity(row[0])
-                key = (*row, *stack[first_operand:])
-                del stack[first_operand:]
-                number = numbers.setdefault(key, len(found))
-                if number == len(found):
-                    found.append({})
-                found[number][i] = found[number].get(i, 0) + 1
-                stack.append(number)
-        squares = np.zeros(len(rows) + len(columns))
-        cross = np.zeros((len(rows), len(columns) or len(rows)))
-        for places in found:
-            for i, count in places.items():
-                squares[i] += count**2
-            if len(places) > 1:
-                where, counts = np.array(list(places)), np.array(list(places.values()))
-                left = where < len(rows)
-                right = ~left if columns else left
-                places_right = where[right] - (len(rows) if columns else 0)
-                shared = np.outer(counts[left], counts[right])
-                cross[np.ix_(where[left], places_right)] += shared
-        norms = np.sqrt(squares)
-        cross /= np.outer(norms[: len(rows)], norms[-cross.shape[1] :])
-        if not columns:
-            np.fill_diagonal(cross, 1.0)
-        return cross.clip(0, 1)
 
 
 # -- vectors from a kernel -------------------------------------------------------------------------

@@ -104,6 +104,12 @@ def test_a_folder_with_something_else_is_refused(corpus: Path, tmp_path: Path) -
         corpus_stats(tmp_path)
 
 
+def test_more_families_than_shards_can_be_named_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RhovecError, match="families must be at most 409,600,000, not 1"):
+        build(tmp_path / "corpus", families=10**20)
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_stats_count_what_is_there(corpus: Path) -> None:
     stats = corpus_stats(corpus)
     drawn = draw_families(RECIPE, np.arange(FAMILIES))

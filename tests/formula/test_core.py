@@ -27,7 +27,8 @@ DEEP = 100_000
 class Facts(NamedTuple):
     size: int
     depth: int
-    horizon: int
+    last: int  # steps after t that the value at t depends on
+    first: int
     variables: set[str]
     sizes: list[int]
     depths: list[int]
@@ -40,21 +41,24 @@ def facts_of(phi: Formula) -> Facts:
     def visit(end: int) -> tuple[int, Facts]:
         """Facts of the subtree whose root is row `end`, and where it starts."""
         op, lo, hi, channel, _ = rows[end]
-        names = {name for name, _ in channel} if channel else set()
+        names = {ops.name_of(variable) for variable, _ in channel or ()}
+        lags = [ops.lag_of(variable) for variable, _ in channel or ()] or [0]
         start, below = end, []
         for _ in range(ops.arity(op)):
             start, facts = visit(start - 1)
             below.insert(0, facts)
         size = 1 + sum(f.size for f in below)
         depth = max((f.depth + 1 for f in below), default=0)
-        ahead = max((f.horizon for f in below), default=0)
-        if ops.is_timed(op):
-            ahead += lo if hi == ops.UNBOUNDED else hi
-        ahead += op == ops.NEXT
+        window = offsets(op, lo, hi)
+        reached = [(-min(lags), -max(lags))] if not below else []
+        for i, f in enumerate(below):
+            at = [0, *window] if i < len(below) - 1 else window  # a left operand counts from t on
+            reached.append((f.last + max(at), f.first + min(at)))
         return start, Facts(
             size,
             depth,
-            ahead,
+            max(last for last, _ in reached),
+            min(first for _, first in reached),
             names.union(*(f.variables for f in below)),
             [n for f in below for n in f.sizes] + [size],
             [n for f in below for n in f.depths] + [depth],
@@ -65,14 +69,26 @@ def facts_of(phi: Formula) -> Facts:
     return facts
 
 
+def offsets(op: int, lo: int, hi: int) -> list[int]:
+    """Ends of the times at which an operator evaluates its right operand, relative to t."""
+    if op in (ops.NEXT, ops.PREV):
+        return [-1 if op == ops.PREV else 1]
+    if op in (ops.RISE, ops.FALL):
+        return [-1, 0]
+    sign = -1 if ops.TABLE[op].past else 1
+    return [sign * lo, sign * (lo if hi == ops.UNBOUNDED else hi)]
+
+
 @given(formulae(("x_10", "x_9", "speed"), linear=True, max_leaves=20))
 def test_facts_agree_with_the_recursive_definition(phi: Formula) -> None:
     expected = facts_of(phi)
-    assert (phi.size, phi.depth, phi.horizon) == expected[:3]
+    assert (phi.size, phi.depth) == expected[:2]
+    assert (phi.horizon, phi.history) == (max(0, expected.last), max(0, -expected.first))
     assert set(phi.variables) == expected.variables
     assert list(phi.variables) == [n for n in ("speed", "x_9", "x_10") if n in expected.variables]
-    sizes, depths, _ = phi.shape()
+    sizes, depths, *times = phi.shape()
     assert (sizes.tolist(), depths.tolist()) == (expected.sizes, expected.depths)
+    assert times == [expected.last, expected.first]
 
 
 def test_facts_of_random_formulae() -> None:
@@ -87,6 +103,9 @@ def test_horizon() -> None:
     assert parse("always[0,3] x > 0 until[1,4] next y > 0").horizon == 7
     far = parse(f"always[0,{ops.MAX_BOUND}] " * 20_000 + "x > 0")
     assert far.horizon == 20_000 * ops.MAX_BOUND  # more than 64 bits hold
+    assert parse("once[2,5] x - prev x > 0").history == 6
+    assert parse("x > 0 since[1,4] prev y > 0").history == 5
+    assert parse("next next prev rise(x > 0)").horizon == 1
 
 
 @given(formulae(linear=True), formulae(linear=True))
@@ -171,9 +190,11 @@ def test_misuse_is_named() -> None:
 
 
 def test_every_operator_has_a_name_and_an_arity() -> None:
-    assert [ops.arity(op) for op in range(len(ops.NAMES))] == [0] * 6 + [1] * 4 + [2] * 7
+    assert [ops.arity(op) for op in range(len(ops.NAMES))] == (
+        [0] * 6 + [1] * 4 + [2] * 7 + [1, 1, 2, 1, 1, 1]
+    )
     assert [name for op, name in enumerate(ops.NAMES) if ops.is_timed(op)] == [
-        "always", "eventually", "until", "release", "weak_until",
+        "always", "eventually", "until", "release", "weak_until", "once", "historically", "since",
     ]  # fmt: skip
 
 
@@ -268,8 +289,10 @@ def test_one_formula_and_a_batch_have_the_same_shapes() -> None:
         parse(f"always[0,{ops.MAX_BOUND}] " * 10_000 + "x > 0"),
     ]
     batch += [parse("next next x > 0 release[2,7] y < 1"), parse("x > 0 weak_until[3,inf] true")]
+    batch += [parse("x > 0 since[2,7] prev y < 1"), parse("once[3,9] next x - prev x > 0")]
     programs = Programs.pack(batch)
     assert programs.depths().tolist() == [phi.depth for phi in batch]
     assert programs.horizons().tolist() == [min(phi.horizon, 1 << 62) for phi in batch]
-    sizes = shapes(programs.code)[0]
+    assert programs.histories().tolist() == [phi.history for phi in batch]
+    sizes = shapes(programs.code, programs.channels)[0]
     assert sizes.tolist() == [size for phi in batch for size in phi.shape()[0].tolist()]

@@ -112,6 +112,10 @@ def test_rtamts_own_values() -> None:
         # bindings: all infix operators associate to the left; * before /, + before -; until before since
         ("x > 0 -> y > 0 -> z > 0", "(x > 0 -> y > 0) -> z > 0"),
         ("x > 0 or y > 0 and z > 0", "x > 0 or (y > 0 and z > 0)"),
+        ("z > 0 implies x > 0 or y > 0", "z > 0 -> (x > 0 or y > 0)"),
+        ("z > 0 or x > 0 implies y > 0 implies x > 0", "((z > 0 or x > 0) -> y > 0) -> x > 0"),
+        ("x > 0 & y > 0 | z > 0 -> y > 1", "((x > 0 and y > 0) or z > 0) -> y > 1"),
+        ("x > 0 U y > 0 and z > 0", "((x > 0 or y > 0) until y > 0) and z > 0"),
         ("x - y + z > 0", "x - (y + z) > 0"),
         ("x / 2 * 4 > 1", "x / 8 > 1"),
         ("not x > 0 and y > 0", "(not x > 0) and y > 0"),

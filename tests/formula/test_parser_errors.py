@@ -152,6 +152,9 @@ def test_a_bound_between_two_steps_is_an_error() -> None:
         ({"units": "m/s"}, "units must be a dict such as"),
         ({"labels": {"x": "D"}}, "labels must be a dict such as"),
         ({"labels": {"x": {"D": 1.5}}}, "with whole numbers"),
+        ({"labels": {"x": {"D": float("inf")}}}, "with whole numbers"),
+        ({"labels": {"x": {"D": float("nan")}}}, "with whole numbers"),
+        ({"labels": {"x": {"D": "3"}}}, "with whole numbers"),
         ({"labels": ["x"]}, "labels must be a dict such as"),
     ],
 )

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from rhovec.errors import ParseError, RhovecError
 from rhovec.formula import operators as ops
-from rhovec.formula.parser import exact_step, parse
+from rhovec.formula.options import exact_step
+from rhovec.formula.parser import parse
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,7 @@ def test_bounds_in_seconds(window: str, dt: float | str, steps: tuple[int, int])
         ("[1 min, inf]", 1, (60, ops.UNBOUNDED)),
         ("[1, 2 s]", 0.5, (2, 4)),
         ("[1 s, 2]", 0.5, (2, 4)),
+        ("[0, 2e15 ns]", 1e4, (0, 200)),
         ("[0, 1 h]", 0.01, (0, 360_000)),
     ],
 )

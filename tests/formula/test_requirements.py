@@ -38,6 +38,11 @@ eventually (fast and slip < 2)
     and rpm > T
 R3 "No tags":always slip <= top
 """
+MORE = (  # lines for mutation that need more of the language
+    "param wait = 2 s", "param fastest = 120 km/h", "late := eventually[0, wait] `Engine Speed` > 1",
+    'P-1 "Past": always (rise(door) -> once[0, 500 ms] not late)', "P-2: x - prev x < fastest",
+    "P-3: always[0,4] (ready since rate(x) > 3)",
+)  # fmt: skip
 PLACE = re.compile(r"r\.(stl|csv):\d+(, line \d+)?, column \d+")
 
 
@@ -316,22 +321,23 @@ def test_every_position_is_that_of_the_file() -> None:
 
 
 def test_mutated_files() -> None:
-    good, wrong = mutated(10_000, seed=0)
+    good, wrong = mutated_files(10_000, seed=0)
     assert good > 500
     assert wrong > 5000
 
 
-def mutated(count: int, seed: int) -> tuple[int, int]:
+def mutated_files(count: int, seed: int) -> tuple[int, int]:
     """Read `count` files with mistakes of all sorts: how many are right, and how many are wrong.
 
     All errors must be ours, and name a line, a column and something to change.
     """
     rng = np.random.default_rng(seed)
     table = 'id,title,tags,formula\nR1,One,"a;b",x > 0\nR2,,,"always (y > 0\n or x > 0)"\n'
-    lines = FILE.splitlines()
+    lines = [*FILE.splitlines(), *MORE]
     pieces = [
         *'x_0.,-+*/()[]<>=!&|GFURWX#"`:;$\0\t\n\r\ufeff\xa0é ', ":=", "param ", "R1: ", "\n\n", "\r\n",
         " always ", "T", "fast", "a := ", "\n  ", "[0,T]", "1e999", "-", "''", " until ", "\u2028",
+        "2 s", "km/h", "once", "prev ", "rise(", '"a b"', "`T`",
     ]  # fmt: skip
     good = wrong = 0
     for number in range(count):
@@ -352,15 +358,15 @@ def mutated(count: int, seed: int) -> tuple[int, int]:
             else:
                 text = text[place:] + text[:place]
         data = text.encode("latin-1" if number % 50 == 1 else "utf-8", "replace")
-        found = check(data, name)
+        found = check(data, name, dt=0.5 if number % 3 else None)
         good, wrong = good + (not found), wrong + found
     return good, wrong
 
 
-def check(data: bytes, name: str) -> bool:
+def check(data: bytes, name: str, **options: Any) -> bool:
     """Whether something is wrong with the content of a file; all errors must say where and what."""
     try:
-        _, wrong = resolve(read_data(data, name))
+        _, wrong = resolve(read_data(data, name), **options)
     except RhovecError as error:
         if str(error) == f"{name}: there is no formula in it; write one per line":
             return True

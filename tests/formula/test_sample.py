@@ -10,7 +10,13 @@ import pytest
 from rhovec.formula import operators as ops
 from rhovec.formula import random_formulae
 from rhovec.formula.operators import Row
-from rhovec.formula.sample import LAST_BOUND, LEAF_PROBABILITY, MAX_DEPTH, OPERATORS
+from rhovec.formula.sample import (
+    LAST_BOUND,
+    LEAF_PROBABILITY,
+    MAX_DEPTH,
+    OPERATORS,
+    PAST_OPERATORS,
+)
 
 DRAWN = random_formulae(12_000, seed=0)
 ROWS: list[Row] = [row for phi in DRAWN for row in phi.rows()]
@@ -114,3 +120,11 @@ def test_number_of_variables() -> None:
     assert one == "x_0"
     many = {name for phi in random_formulae(400, 1, n_variables=12) for name in phi.variables}
     assert many == {f"x_{i}" for i in range(12)}
+
+
+def test_past_operators_if_asked() -> None:
+    drawn = random_formulae(2000, 1, past=True)
+    counts = Counter(row[0] for phi in drawn for row in phi.rows() if row[3] is None)
+    assert set(counts) == {*OPERATORS, *PAST_OPERATORS}
+    for op, count in counts.items():
+        assert abs(count / sum(counts.values()) - 1 / 9) < 0.02, ops.NAMES[op]

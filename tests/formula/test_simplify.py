@@ -24,7 +24,7 @@ TEXTS = [
     for name in NAMES[:2]
     for comparison in ("<", "<=", ">", ">=")
     for threshold in (-1, 0, 0.5)
-] + ["true", "false"]
+] + ["x_0 - prev x_0 > 0", "(next x_1) >= 0", "true", "false"]
 
 
 @st.composite
@@ -34,19 +34,24 @@ def crowded(draw: st.DrawFn) -> Formula:
     def extend(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         window = st.sampled_from(["", "[0,0]", "[1,1]", "[0,3]", "[2,inf]", "[1,30]"])
         binary = st.sampled_from(["and", "and", "or", "or", "->", "<->"])
-        unary = st.sampled_from(["not", "next"])
-        timed = st.sampled_from(["always", "eventually"])
+        unary = st.sampled_from(["not", "next", "prev", "rise", "fall"])
+        timed = st.sampled_from(["always", "eventually", "historically", "once"])
+        over_time = st.sampled_from(["until", "since", "release", "weak_until"])
         return st.one_of(
             st.builds(lambda a, op, b: f"({a} {op} {b})", inner, binary, inner),
             st.builds(lambda op, a: f"{op} ({a})", unary, inner),
             st.builds(lambda op, w, a: f"{op}{w} ({a})", timed, window, inner),
-            st.builds(lambda a, w, b: f"({a} until{w} {b})", inner, window, inner),
+            st.builds(lambda a, op, w, b: f"({a} {op}{w} {b})", inner, over_time, window, inner),
         )
 
     return parse(draw(st.recursive(st.sampled_from(TEXTS), extend, max_leaves=12)))
 
 
-any_formula = formulae(NAMES, max_bound=12, max_leaves=8) | crowded()
+any_formula = (
+    formulae(NAMES, max_bound=12, max_leaves=8)
+    | formulae(NAMES, max_bound=5, max_leaves=8, past=True, linear=True, max_lag=3)
+    | crowded()
+)
 
 
 def traces(points: int, seed: int = 0) -> np.ndarray:
@@ -76,9 +81,10 @@ def test_satisfaction_stays_the_same(phi: Formula) -> None:
 
 
 @given(any_formula)
-def test_a_second_time_changes_nothing(phi: Formula) -> None:
+def test_a_second_time_changes_nothing_and_nothing_gets_longer(phi: Formula) -> None:
     once = simplify(phi)
     assert simplify(once) == once
+    assert once.size <= phi.size
 
 
 @given(any_formula)
@@ -87,8 +93,9 @@ def test_the_negation_is_simplified_alike(phi: Formula) -> None:
     assert same_robustness(~phi, simplify(~phi), 4)
 
 
-def test_random_formulae_stay_the_same() -> None:
-    drawn = rv.random_formulae(400, seed=5)
+@pytest.mark.parametrize("past", [False, True])
+def test_random_formulae_stay_the_same(past: bool) -> None:
+    drawn = rv.random_formulae(400, seed=5, past=past)
     simple = [simplify(phi) for phi in drawn]
     x = traces(20, seed=1)
     assert np.array_equal(rv.robustness(drawn, x, trace=True), rv.robustness(simple, x, trace=True))
@@ -113,7 +120,7 @@ def test_the_order_of_operands_does_not_matter(phi: Formula, seed: int) -> None:
     assert simplify(shuffled(phi, seed)) == simplify(phi)
 
 
-@given(st.permutations(TEXTS[:-2]), st.integers(2, 8), st.sampled_from(["and", "or"]))
+@given(st.permutations(TEXTS[:-4]), st.integers(2, 8), st.sampled_from(["and", "or"]))
 def test_the_nesting_of_and_and_or_does_not_matter(texts: list[str], n: int, op: str) -> None:
     leaning_left = f" {op} ".join(texts[:n])
     leaning_right = f" {op} (".join(texts[:n][::-1]) + ")" * (n - 1)
@@ -176,7 +183,79 @@ def test_the_nesting_of_and_and_or_does_not_matter(texts: list[str], n: int, op:
         # until
         ("x > 0 until[0,0] y > 0", "x > 0 and y > 0"),
         ("x > 0 until[0,7] x > 0", "x > 0"),
-        ("x > 0 until[1,7] x > 0", "x > 0 until[1,7] x > 0"),
+        ("x > 0 until[1,7] x > 0", "always[0,1] x > 0"),
+        # release and weak until; the left operand holds to the end, so `p weak_until true` is p
+        ("x > 0 weak_until true", "x > 0"),
+        ("x > 0 weak_until[2,5] true", "always[0,2] x > 0"),
+        ("x > 0 weak_until[2,5] false", "always[0,5] x > 0"),
+        ("true weak_until x > 0", "true"),
+        ("false weak_until[1,2] x > 0", "false"),
+        ("x > 0 weak_until[0,0] y > 0", "x > 0"),
+        ("x > 0 weak_until[2,5] x > 0", "always[0,2] x > 0"),
+        ("x > 0 weak_until not not y > 0", "x > 0 weak_until y > 0"),
+        ("true release x > 0", "true"),
+        ("false release[1,3] x > 0", "always[1,3] x > 0"),
+        ("x > 0 release true", "true"),
+        ("x > 0 release[1,3] false", "eventually[0,1] x > 0"),
+        ("x > 0 release[0,0] y > 0", "x > 0 or y > 0"),
+        ("x > 0 release[1,3] x > 0", "eventually[0,1] x > 0"),
+        ("x > 0 release y > 0", "x > 0 release y > 0"),
+        ("not (x > 0 release y > 0)", "x <= 0 until y <= 0"),
+        ("(x > 0 release y > 0) and z > 0", "z > 0 and x > 0 release y > 0"),
+        # negations that would be more than there were
+        ("(x > 0 until y > 0) -> z > 0", "(x > 0 until y > 0) -> z > 0"),
+        ("not (x > 0 until y > 0) or not (x > 0 until z > 0)",
+         "not (x > 0 until y > 0 and x > 0 until z > 0)"),
+        ("x <= 0 <-> y > 0 until z > 0", "x <= 0 <-> y > 0 until z > 0"),
+        # past
+        ("once[1,2] once[3,4] x > 0", "once[4,6] x > 0"),
+        ("historically historically[2,3] x > 0", "historically[2,inf] x > 0"),
+        ("not once[1,3] x > 0", "historically[1,3] x <= 0"),
+        ("not prev x > 0", "historically[1,1] x <= 0"),
+        ("prev prev prev x > 0", "historically[3,3] x > 0"),
+        ("once[2,5] prev x > 0", "once[3,6] x > 0"),
+        ("once[0,0] x > 0", "x > 0"),
+        ("true since[2,5] x > 0", "once[2,5] x > 0"),
+        ("x > 0 since[2,5] true", "historically[0,2] x > 0"),
+        ("x > 0 since[2,5] x > 0", "historically[0,2] x > 0"),
+        ("x > 0 since[0,0] y > 0", "x > 0 and y > 0"),
+        ("x > 0 since false", "false"),
+        ("not (x > 0 since y > 0)", "not (x > 0 since y > 0)"),
+        ("rise(true)", "false"),
+        ("fall(false)", "false"),
+        ("rise(not not x > 0)", "rise(x > 0)"),
+        # past and future
+        ("next prev x > 0", "x > 0"),
+        ("prev next (x > 0 until y > 0)", "x > 0 until y > 0"),
+        ("prev next next x > 0", "always[1,1] x > 0"),
+        ("eventually[2,5] once[0,2] x > 0", "eventually[0,5] x > 0"),
+        ("eventually[0,5] once[0,2] x > 0", "eventually[0,5] once[0,2] x > 0"),
+        ("once[0,2] eventually[0,5] x > 0", "eventually[0,5] once[0,2] x > 0"),
+        ("once[0,2] eventually[3,5] x > 0", "eventually[1,5] x > 0"),
+        ("historically[1,4] always[2,3] x > 0", "always[0,2] historically[0,2] x > 0"),
+        ("once[0,3] always[0,3] x > 0", "once[0,3] always[0,3] x > 0"),
+        ("always[3,9] once eventually[2,inf] x > 0", "eventually once x > 0"),
+        ("historically[2,2] eventually[5,7] x > 0", "eventually[3,5] x > 0"),
+        # steps move to where fewer are needed
+        ("prev (next x > 0 and next y > 0)", "x > 0 and y > 0"),
+        ("next x > 0 and next y > 0", "always[1,1] (x > 0 and y > 0)"),
+        ("prev (next x > 0 and y > 0)", "x > 0 and historically[1,1] y > 0"),
+        ("next x > 0 until[1,2] next y > 0", "always[1,1] (x > 0 until[1,2] y > 0)"),
+        ("prev (next x > 0 since not next y > 0)", "x > 0 since y <= 0"),
+        ("eventually[0,2] (prev x > 0 <-> prev y > 0)", "eventually[0,1] once[0,1] (x > 0 <-> y > 0)"),
+        ("next (x - prev x > 0)", "(next x) - x > 0"),
+        ("next ((prev x) > 0)", "x > 0"),
+        # windows over one operand
+        ("always[0,2] x > 0 and always[3,5] x > 0", "always[0,5] x > 0"),
+        ("x > 0 and always[1,5] x > 0", "always[0,5] x > 0"),
+        ("x > 0 and historically x > 0", "historically x > 0"),
+        ("always x > 0 and historically[1,inf] x > 0", "always historically x > 0"),
+        ("x > 0 or eventually[1,2] x > 0", "eventually[0,2] x > 0"),
+        ("always[0,2] x > 0 and always[4,5] x > 0", "always[0,2] x > 0 and always[4,5] x > 0"),
+        ("always[0,2] x > 0 and eventually[2,9] x > 0", "always[0,2] x > 0"),
+        ("always[0,2] x > 0 or eventually[2,9] x > 0", "eventually[2,9] x > 0"),
+        ("always[0,2] x > 0 or always[1,2] x > 0", "always[1,2] x > 0"),
+        ("eventually[0,2] x > 0 and eventually[1,2] x > 0", "eventually[1,2] x > 0"),
         # and, or
         ("y > 0 and x > 0", "x > 0 and y > 0"),
         ("(z > 0 and y > 0) and (x > 0 and y > 0)", "x > 0 and y > 0 and z > 0"),
@@ -199,20 +278,43 @@ def test_rule(text: str, simple: str) -> None:
     assert simplify(parse(text)) == parse(simple)
 
 
+def test_a_future_formula_gets_no_past() -> None:
+    drawn = [rv.parse("(x > 0 or next y > 0) until next z > 0 and next x > 0")]
+    drawn += rv.random_formulae(300, seed=8)
+    for phi in drawn:
+        assert not simplify(phi).looks_back
+
+
+@given(any_formula, st.integers(1, 3), st.booleans())
+def test_steps_to_and_fro_change_nothing(phi: Formula, steps: int, first: bool) -> None:
+    there, back = ("next ", "prev ") if first else ("prev ", "next ")
+    both = parse(f"{steps * there}{steps * back}({phi})")
+    assert simplify(both) == simplify(phi)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=2, max_size=6),
-    st.sampled_from(["always", "eventually"]),
+    st.sampled_from(["always", "eventually", "historically", "once"]),
 )
 def test_nested_windows_of_one_kind_become_one(windows: list[tuple[int, int]], name: str) -> None:
     text = " ".join(f"{name}[{lo},{lo + width}]" for lo, width in windows) + " x_0 > 0"
     lo, width = (sum(each) for each in zip(*windows, strict=True))
-    label = "always" if width == 0 else name  # a window of one step is both
+    step = "always" if name in ("always", "eventually") else "historically"
+    label = step if width == 0 else name  # a window of one step is both
     expected = "x_0 > 0" if lo == width == 0 else f"{label}[{lo},{lo + width}] x_0 > 0"
     assert simplify(parse(text)) == parse(expected)
 
 
-def test_windows_are_not_merged_beyond_the_largest_bound() -> None:
-    phi = parse(f"always[0,{ops.MAX_BOUND}] always[0,1] x_0 > 0")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"always[0,{ops.MAX_BOUND}] always[0,1] x_0 > 0",
+        f"once[0,{ops.MAX_PAST}] once[0,1] x_0 > 0",
+        f"historically[{ops.MAX_PAST},{ops.MAX_PAST}] historically[1,1] x_0 > 0",
+    ],
+)
+def test_windows_are_not_merged_beyond_the_largest_bound(text: str) -> None:
+    phi = parse(text)
     assert simplify(phi) == phi
     assert same_robustness(phi, simplify(phi), 3)
 

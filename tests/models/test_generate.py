@@ -266,6 +266,8 @@ def test_options_out_of_range_are_refused() -> None:
     for options in ({"samples": 0}, {"temperature": 0}, {"top_p": 0}, {"top_p": 1.1}):
         with pytest.raises(RhovecError, match="samples must be 1 or more"):
             GENERATOR.sample(VECTORS, **{"samples": 2, **options})  # type: ignore[arg-type]
+    with pytest.raises(RhovecError, match="GiB of memory; ask for fewer samples"):
+        GENERATOR.sample(VECTORS, 10**12)
     with pytest.raises(RhovecError, match="width of a beam"):
         GENERATOR.beam(VECTORS, 0)
     with pytest.raises(FormulaError, match="raise the limits"):

@@ -17,7 +17,7 @@ import torch
 
 from rhovec.robustness import autograd
 
-from .contract import EngineContract
+from .contract import EngineContract, lagged, mirrored
 
 
 class TestContract(EngineContract):
@@ -49,22 +49,36 @@ BOUNDS = ("", "[0,0]", "[0,1]", "[0,5]", "[1,4]", "[2,2]", "[3,9]", "[0,31]", "[
           "[4,inf]", "[30,inf]")  # fmt: skip
 
 
-def random_text(rng: np.random.Generator, depth: int, leaves: tuple[str, ...]) -> str:
+AHEAD = ["not", "X", "G", "F", "and", "or", "->", "<->", "U", "U"]
+BACK = ["rise", "Y", "H", "O", "S", "S"]
+
+
+def random_text(
+    rng: np.random.Generator, depth: int, leaves: tuple[str, ...], past: bool = False
+) -> str:
     if depth == 0 or rng.random() < 0.15:
         return str(rng.choice(leaves)).format(round(float(rng.normal()), 3))
-    operator = str(rng.choice(["not", "X", "G", "F", "and", "or", "->", "<->", "U", "U"]))
-    left = random_text(rng, depth - 1, leaves)
-    bounds = rng.choice(BOUNDS) if operator in "GFU" else ""
-    if operator in ("not", "X", "G", "F"):
+    operator = str(rng.choice(AHEAD + BACK if past else AHEAD))
+    left = random_text(rng, depth - 1, leaves, past)
+    bounds = rng.choice(BOUNDS) if operator in "GFUHOS" else ""
+    if operator in ("not", "rise", *"XGFYHO"):
         return f"{operator}{bounds} ({left})"
-    return f"({left}) {operator}{bounds} ({random_text(rng, depth - 1, leaves)})"
+    return f"({left}) {operator}{bounds} ({random_text(rng, depth - 1, leaves, past)})"
 
 
 def random_formulae(
-    n: int, seed: int, leaves: tuple[str, ...] = (*ATOMS, *LINEAR, *CONSTANTS)
+    n: int,
+    seed: int,
+    leaves: tuple[str, ...] = (*ATOMS, *LINEAR, *CONSTANTS),
+    past: bool = False,
 ) -> list[rv.Formula]:
     rng = np.random.default_rng(seed)
-    return [rv.parse(random_text(rng, int(rng.integers(1, 5)), leaves)) for _ in range(n)]
+    return [rv.parse(random_text(rng, int(rng.integers(1, 5)), leaves, past)) for _ in range(n)]
+
+
+def with_lags(formulae: list[rv.Formula]) -> list[rv.Formula]:
+    rng = np.random.default_rng(0)
+    return [lagged(phi, rng, 2) for phi in formulae]
 
 
 def random_traces(n: int, points: int, seed: int = 0) -> np.ndarray:
@@ -162,9 +176,11 @@ def gradients_and_differences(
     ]
 
 
-def test_gradients_are_finite_differences_away_from_ties() -> None:
+@pytest.mark.parametrize("past", [False, True])
+def test_gradients_are_finite_differences_away_from_ties(past: bool) -> None:
     compared = []
-    for seed, phi in enumerate(random_formulae(80, seed=2, leaves=ATOMS + LINEAR)):
+    formulae = random_formulae(80, seed=2, leaves=ATOMS + LINEAR, past=past)
+    for seed, phi in enumerate(with_lags(formulae) if past else formulae):
         x = random_traces(1, 8, seed)[0]
         for gradient, forward, backward in gradients_and_differences(phi, x, step=1e-6):
             smooth = np.abs(forward - backward) < 1e-6
@@ -173,11 +189,12 @@ def test_gradients_are_finite_differences_away_from_ties() -> None:
     assert np.concatenate(compared).mean() > 0.99
 
 
+@pytest.mark.parametrize("past", [False, True])
 @pytest.mark.parametrize("values", [(0.0,), (0.0, 1.0), (-1.0, 0.0, 2.0)])
-def test_ties_and_constants_go_to_one_witness(values: tuple[float, ...]) -> None:
+def test_ties_and_constants_go_to_one_witness(values: tuple[float, ...], past: bool) -> None:
     rng = np.random.default_rng(3)
     leaves = tuple(atom.format(v) for atom in ATOMS for v in values) + CONSTANTS
-    for phi in random_formulae(120, seed=4, leaves=leaves):
+    for phi in random_formulae(120, seed=4, leaves=leaves, past=past):
         trace = leaf(rng.choice(values, size=(1, 3, 9)))
         constants = leaf(thresholds_of([phi]))
         value = rv.robustness(phi, trace, thresholds=constants)
@@ -191,8 +208,9 @@ def test_ties_and_constants_go_to_one_witness(values: tuple[float, ...]) -> None
 
 
 def test_trace_gradients_of_strict_are_finite() -> None:
-    formulae, traces = random_formulae(60, seed=6), leaf(random_traces(2, 35))
-    formulae = [phi for phi in formulae if phi.horizon < 35]
+    formulae, traces = random_formulae(90, seed=6, past=True), leaf(random_traces(2, 35))
+    formulae = [phi for phi in formulae if phi.horizon + phi.history < 35]
+    assert any(phi.history for phi in formulae)
     for temperature in (None, 0.1):
         value = rv.robustness(formulae, traces, trace=True, end="strict", temperature=temperature)
         (gradient,) = torch.autograd.grad(value[value.isfinite()].sum(), traces)
@@ -203,6 +221,7 @@ def test_trace_gradients_of_strict_are_finite() -> None:
 @pytest.mark.parametrize("temperature", [None, 0.1])
 def test_cuda_equals_cpu(temperature: float | None) -> None:
     formulae, traces = random_formulae(60, seed=10), random_traces(3, 33)
+    formulae += with_lags(random_formulae(60, seed=11, past=True))
     constants = thresholds_of(formulae)
     found = []
     for device in ("cpu", "cuda"):
@@ -267,6 +286,7 @@ def test_smooth_operators_are_their_definition(
 def test_smooth_error_bound_holds_and_vanishes(points: int, tied: bool) -> None:
     leaves = ("x_0 >= 0", "x_1 <= 0") if tied else (*ATOMS, *LINEAR, *CONSTANTS)
     formulae = random_formulae(120, seed=7, leaves=leaves)
+    formulae += random_formulae(50, seed=8, leaves=leaves, past=True)
     formulae.append(rv.parse("F[0,5] not ((x_0 >= 0) U[2,4] (x_1 <= 0))"))
     traces = random_traces(3, points) * (0 if tied else 1)
     hard = oracle(formulae, traces)
@@ -287,8 +307,22 @@ def test_smooth_error_bound_holds_and_vanishes(points: int, tied: bool) -> None:
     assert used > 0.5  # the bound is no idle one
 
 
-def test_smooth_gradients_are_finite_differences_everywhere() -> None:
-    for seed, phi in enumerate(random_formulae(60, seed=8, leaves=ATOMS + LINEAR)):
+@pytest.mark.parametrize("points", [1, 6, 33])
+def test_smooth_past_operators_mirror_the_future_ones(points: int) -> None:
+    formulae = with_lags(random_formulae(120, seed=12))
+    traces = random_traces(3, points)
+    ahead = rv.robustness(formulae, leaf(traces), trace=True, temperature=0.3)
+    reversed_traces = leaf(traces[:, :, ::-1].copy())
+    back = rv.robustness(
+        [mirrored(phi) for phi in formulae], reversed_traces, trace=True, temperature=0.3
+    )
+    np.testing.assert_allclose(back.detach().flip(-1), ahead.detach(), atol=1e-12)
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_smooth_gradients_are_finite_differences_everywhere(past: bool) -> None:
+    formulae = random_formulae(60, seed=8, leaves=ATOMS + LINEAR, past=past)
+    for seed, phi in enumerate(with_lags(formulae) if past else formulae):
         x = random_traces(1, 8, seed)[0]
         for gradient, forward, backward in gradients_and_differences(phi, x, 1e-5, 0.3):
             np.testing.assert_allclose(gradient, (forward + backward) / 2, atol=1e-7)

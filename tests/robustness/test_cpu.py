@@ -317,7 +317,7 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.FormulaError, "finite", "x_0 > 0", GOOD, {"thresholds": [np.nan]}),
         (rv.errors.FormulaError, "float64", "x_0 > 1e200", GOOD.astype(np.float32), {}),
         (rv.errors.HorizonError, "looks 10 steps ahead", "F[0,10] x_0 > 0", GOOD, {"end": "strict"}),
-        (rv.errors.HorizonError, "looks 3 steps back, but nothing .* trace=True", "O[0,3] x_0 > 0", GOOD,
+        (rv.errors.HorizonError, "looks 3 steps back, but nothing .*trace=True", "O[0,3] x_0 > 0", GOOD,
          {"end": "strict"}),
         (rv.errors.HorizonError, "looks 6 steps back and 4 steps ahead, but a trace has only 10",
          "O[0,6] x_0 > 0 and F[2,4] x_0 > 0", GOOD, {"end": "strict", "trace": True}),

@@ -18,6 +18,7 @@ from rhovec.machine import facts
 
 from ..formula.test_parser_fuzz import fuzz_in_parts
 from ..formula.test_reader import mutated
+from ..formula.test_requirements import mutated_files
 from . import harness
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -29,6 +30,7 @@ TITLES = {
     "cuts": "The file cut at every page and within every page, each noticed when it is opened",
     "million": "A million rows with a checksum each",
     "texts": "Mutated texts, read by compiled code only if the parser gives the same formula",
+    "files": "Mutated requirement files: read, or every mistake with line, column and what to change",
     "parser": "Any text: a formula that reads back from its print, or an error with a place",
 }
 
@@ -66,6 +68,11 @@ def test_million(tmp_path: Path, record: dict[str, Any]) -> None:
 
 def test_texts(record: dict[str, Any]) -> None:
     keep(record, "texts", {"texts": 1_000_000, "read by compiled code": mutated(1_000_000, SEED)})
+
+
+def test_files(record: dict[str, Any]) -> None:
+    right, wrong = mutated_files(1_000_000, SEED)
+    keep(record, "files", {"files": right + wrong, "without a mistake": right})
 
 
 def test_parser(record: dict[str, Any]) -> None:

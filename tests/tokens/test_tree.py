@@ -15,11 +15,25 @@ from rhovec.tokens import tree as t
 FORMULAE = rv.random_formulae(300, seed=3)
 
 
+def formulae_of(tokens: t.TreeTokens) -> list[rv.Formula]:
+    """The formulae that the tokens hold."""
+    node, threshold = tokens.node.reshape(-1, 4).tolist(), tokens.threshold.reshape(-1).tolist()
+    return [
+        rv.Formula.from_rows([
+            (op, lo, hi, None if channel < 0 else ((f"x_{channel}", 1.0),), value)
+            for (op, lo, hi, channel), value in zip(
+                node[cls + 1 : root + 1], threshold[cls + 1 : root + 1], strict=True
+            )
+        ])
+        for cls, root in zip(tokens.cls.tolist(), tokens.root.tolist(), strict=True)
+    ]  # fmt: skip
+
+
 def test_tokens_round_trip() -> None:
     odd = rv.parse("always[3,4000] (x_0 > 1e30 until[7,inf] not x_11 <= -0.1234567890123)")
     for formulae in (FORMULAE, [odd], [*FORMULAE[:20], odd]):
         tokens = t.tree_tokens(Programs.pack(formulae))
-        assert t.from_tree(tokens) == formulae
+        assert formulae_of(tokens) == formulae
         width = tokens.threshold.shape[1]
         assert len(set(tokens.cls.tolist())) == len(formulae)
         assert (tokens.node[..., 0] != t.PADDING).sum() == sum(f.size + 1 for f in formulae)
@@ -62,6 +76,9 @@ def test_packing_wastes_little_and_respects_limits() -> None:
         t.tree_tokens(programs, width=5)
     with pytest.raises(FormulaError, match="Schema"):
         t.tree_tokens(Programs.pack([rv.parse("speed - rpm > 1")]))
+    for text, name in (("x_0 > 1 release x_1 > 1", "release"), ("once x_0 > 1", "once")):
+        with pytest.raises(FormulaError, match=f"a model knows no operator {name}"):
+            t.tree_tokens(Programs.pack([rv.parse(text)]))
 
 
 def test_relations_tell_the_tree() -> None:

@@ -195,6 +195,9 @@ def test_another_configuration_is_refused(whole: tuple[Path, Any]) -> None:
         ({"kernel": "syntax"}, "kernel must be one of robustness, boolean, integrated"),
         ({"head": "tail"}, "head must be one of .*nystrom, projector"),
         ({"steps": 0}, "steps must be 1 or more"),
+        ({"width": 0}, "width must be 1 or more"),
+        ({"heads": 0}, "heads must be 1 or more"),
+        ({"batch": 0}, "batch must be 1 or more"),
     ],
 )
 def test_wrong_fields_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class _Commands(TyperGroup):
                     option.display_type_rich = lambda ctx: None
         try:
             code = super().main(*args, **{**extra, "standalone_mode": False})
-            print(end="", flush=True)
+            sys.stdout.flush()
         except RequirementError as error:
             fail(*map(in_options, error.lines()))
         except RhovecError as error:
@@ -67,7 +67,7 @@ class _Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if isinstance(error, BrokenPipeError):
                 sys.exit(1)
-            fail(f"cannot write: {error.strerror}")
+            fail(f"cannot write: {error.strerror or 'stdout is closed'}")
         sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -88,6 +88,8 @@ app = typer.Typer(
 
 def main() -> None:
     """The `rhovec` command."""
+    if sys.stdout is None:  # closed by the caller: whatever is written to it is an error
+        sys.stdout = open(os.devnull)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal or pipe that lacks a character gets its escape instead of a traceback.
         sys.stdout.reconfigure(errors="backslashreplace")

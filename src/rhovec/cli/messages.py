@@ -36,8 +36,8 @@ HINTS = {
     ),
     "lower the formula with a Schema first": "give a --schema",
     "bring its channel to smaller numbers with a Schema": "scale its channel with a --schema",
-    "exact signatures take it: rv.StlKernel(...).signatures(formula)": (
-        "exact signatures take it, in `rhovec index build` without --model and `rhovec similarity "
+    "signatures take it: rv.StlKernel(...).signatures(formula)": (
+        "signatures take it, in `rhovec index build` without --model and `rhovec similarity "
         "--by kernel`"
     ),
     'ask for kind="kernel"': "give --kind kernel",

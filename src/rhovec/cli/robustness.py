@@ -20,7 +20,6 @@ from .shared import (
     SchemaFile,
     TraceReading,
     formulae_of,
-    looks_back,
     naming,
     origins,
     output_file,
@@ -82,7 +81,7 @@ def robustness(
 
     with naming(requirements, work):
         values = work(formulae_of(requirements))
-    back = [r.place for r in requirements if looks_back(r.formula) and not r.formula.horizon]
+    back = [r.place for r in requirements if r.formula.only_looks_back]
     if back and not every_step:
         note(
             f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "

@@ -16,7 +16,6 @@ import typer
 
 from ..errors import FormulaError, HorizonError, Problem, RequirementError, RhovecError
 from ..formula import Formula, Schema
-from ..formula import operators as ops
 from ..formula.requirements import (
     Requirement,
     read_bytes,
@@ -459,11 +458,6 @@ def origins(requirements: Sequence[Requirement], before: str = "") -> list[dict[
         {f"{before}{key}": getattr(r, key) for key in ("id", "title", "source")}
         for r in requirements
     ]
-
-
-def looks_back(phi: Formula) -> bool:
-    """Whether a value depends on earlier samples."""
-    return phi.history > 0 or bool(ops.IS_PAST[phi.code[:, 0]].any())
 
 
 def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:

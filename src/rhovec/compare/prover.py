@@ -29,7 +29,7 @@ NOW = Span(ops.ALWAYS, 0, 0)
 # On a trace, both formulae hold, or only a, or only b, or neither.
 BOTH, ONLY_A, ONLY_B, NEITHER = range(4)
 
-MAX_PAIRS = 10_000  # pairs of literals that a proof may look at, beside a few for each node
+MAX_LOOKS = 20_000  # at pairs of literals that a proof may take, beside a few for each node
 # Nodes are stored as one of these; every other operator is the negation of one of them.
 _STORED = (ops.GE, ops.GT, ops.TRUE, ops.AND, ops.ALWAYS, ops.UNTIL, ops.SINCE, ops.IFF)
 _NEGATION_OF = {
@@ -49,7 +49,7 @@ def impossible_cases(a: Formula, b: Formula, cases: Iterable[int] = range(4)) ->
     # have the same shape although they were written differently.
     simple = (prover.add(expand(simplify(a))), prover.add(expand(simplify(b))))
     pairs = {(prover.add(a), prover.add(b)), simple}
-    budget = MAX_PAIRS + a.size + b.size
+    budget = MAX_LOOKS + 2 * (a.size + b.size)
     signs = {BOTH: (0, 0), ONLY_A: (0, 1), ONLY_B: (1, 0), NEITHER: (1, 1)}
     return {
         case
@@ -218,17 +218,18 @@ class Prover:
                 node = node._replace(op=ops.NOT)
             elif literal & 1 and node.op in (ops.AND, ops.ALWAYS):
                 op = ops.OR if node.op == ops.AND else ops.EVENTUALLY
-                node = node._replace(op=op, operands=tuple(o ^ 1 for o in node.operands))
+                span = Span(ops.EVENTUALLY, *node.span[1:])
+                node = node._replace(op=op, span=span, operands=tuple(o ^ 1 for o in node.operands))
             self.views[literal] = node
         return node
 
     def entails(self, p: int, q: int, budget: int) -> bool:
-        """Whether a proof that p entails q was found by looking at up to `budget` pairs."""
+        """Whether a proof that p entails q was found in up to `budget` looks at a pair."""
         known = self.known
-        limit = len(known) + budget
         goal = _canonical(p, q)
         todo = [goal]
-        while todo and len(known) < limit:
+        while todo and budget > 0:
+            budget -= 1
             pair = todo[-1]
             if pair in known:
                 todo.pop()
@@ -266,7 +267,7 @@ class Prover:
         elif left.op in WINDOWS and right.op in WINDOWS:
             for steps in _moves(left, right):
                 yield ((left.operands[0], self.shift(right.operands[0], steps)),)
-        elif left.op == right.op and left.op in UNTILS and _within(left.span, right.span):
+        elif left.op == right.op and left.op in UNTILS and is_within(left.span, right.span):
             yield same
 
         # (p or p') entails q iff p and p' do, and p entails (q and q') iff it entails both. These
@@ -365,7 +366,7 @@ def _canonical(p: int, q: int) -> Pair:
     return min((p, q), (q ^ 1, p ^ 1))
 
 
-def _within(inner: Span, outer: Span) -> bool:
+def is_within(inner: Span, outer: Span) -> bool:
     return outer.first <= inner.first and inner.last <= outer.last
 
 

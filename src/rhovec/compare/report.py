@@ -128,6 +128,12 @@ class Comparison:
                 "No trace tells them apart: the probability that just one of them holds is at "
                 f"most {self.differ.high:.2g} ({self._sure})."
             )
+        for name, phi in (("a", self.a), ("b", self.b)):
+            if phi.only_looks_back:
+                out.append(
+                    f"{name} has no future: at time 0, where traces are judged, it reads the first "
+                    "sample only. `always` in front judges it at every time."
+                )
         return tuple(out)
 
     @property

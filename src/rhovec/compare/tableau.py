@@ -2,27 +2,34 @@
 
 A branch is closed once two of its facts contradict each other. If all branches close, the literals
 hold together at no time of any trace. Windows and untils are unrolled from t - REACH to t + REACH;
-what lies beyond is compared as a whole, by the rules of the prover. Every step keeps the meaning, so
+what lies beyond is compared as a whole, by the rules of the prover, and what must hold at some time
+of a window is refuted together with all that holds throughout it. Every step keeps the meaning, so
 the answer is sound; and it is complete for formulae about independent channels that look only at
 those few steps, if the budget suffices.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..formula import operators as ops
 from ..formula.windows import Span
-from .prover import UNTILS, WINDOWS, Prover
+from .prover import UNTILS, WINDOWS, Prover, is_within
 
-MAX_STEPS = 2_000  # literals that a refutation may look at
+MAX_STEPS = 1_000  # literals that a refutation may look at
+MAX_DEPTH = 8  # of refutations within refutations
 REACH = 6
-_PAIRS = 20  # that one question to the rules of the prover may look at
+_LOOKS = 60  # at pairs, for one question to the rules of the prover
 
 Literals = tuple[int, ...]
 
 
 def refuted(prover: Prover, literals: Literals) -> bool:
     """Whether it is proved that these literals never hold together."""
-    steps = 0
+    return _refuted(prover, literals, iter(range(MAX_STEPS)), MAX_DEPTH)
+
+
+def _refuted(prover: Prover, literals: Literals, steps: Iterator[int], depth: int) -> bool:
     branches: list[tuple[Literals, frozenset[int], list[Literals]]] = [(literals, frozenset(), [])]
     while branches:
         new, facts, choices = branches.pop()
@@ -31,22 +38,26 @@ def refuted(prover: Prover, literals: Literals) -> bool:
             literal = todo.pop()
             if literal in facts or prover.is_true(literal):
                 continue
-            steps += 1
-            if steps > MAX_STEPS:
+            if next(steps, None) is None:
                 return False
-            closed = any(_contradict(prover, literal, fact) for fact in (literal, *facts))
-            facts |= {literal}
             parts, is_choice = _parts(prover, literal)
+            closed = literal ^ 1 in facts or prover.is_true(literal ^ 1)
             if is_choice:
                 choices = [*choices, parts]
-            else:
+            elif parts:
                 todo += parts
+            else:
+                closed = closed or any(_contradict(prover, literal, fact) for fact in facts)
+            facts |= {literal}
             if not todo and not closed:  # choices with one possibility left are none
                 choices, forced = _narrowed(prover, facts, choices)
                 closed, todo = forced is None, list(forced or ())
         if closed:
             continue
         if not choices:
+            worlds = _worlds(prover, facts) if depth else ()
+            if any(_refuted(prover, world, steps, depth - 1) for world in worlds):
+                continue
             return False
         choice = min(choices, key=len)
         rest = [other for other in choices if other is not choice]
@@ -54,17 +65,33 @@ def refuted(prover: Prover, literals: Literals) -> bool:
     return True
 
 
+def _worlds(prover: Prover, facts: frozenset[int]) -> Iterator[Literals]:
+    """Sets of literals that hold together at some time: for each window with something that must come
+    the operands of all windows that hold throughout it."""
+    throughout = [node for fact in facts if (node := prover.view(fact)).op == ops.ALWAYS]
+    for fact in facts:
+        node = prover.view(fact)
+        if node.op in UNTILS:  # both operands hold at the time that is looked for
+            comes = prover.over(node, ops.EVENTUALLY, *node.span[1:], prover.both(*node.operands))
+            node = prover.view(comes)
+        if node.op == ops.EVENTUALLY:
+            always = (n.operands[0] for n in throughout if is_within(node.span, n.span))
+            yield (*node.operands, *always)
+
+
 def _contradict(prover: Prover, p: int, q: int) -> bool:
-    if prover.is_atom(p) and prover.is_atom(q):
+    """Whether two facts contradict each other; what has parts is judged by these."""
+    if prover.is_atom(p) or prover.is_atom(q):
         return prover.atom_entails(p, q ^ 1)
-    return prover.entails(p, q ^ 1, _PAIRS)
+    return not _parts(prover, q)[0] and prover.entails(p, q ^ 1, _LOOKS)
 
 
 def _narrowed(
     prover: Prover, facts: frozenset[int], choices: list[Literals]
 ) -> tuple[list[Literals], Literals | None]:
     """Choices that are still open, and literals that are no choice any more; None: one has none left."""
-    still, forced = [], []
+    still: list[Literals] = []
+    forced: list[int] = []
     for choice in choices:
         if not facts.isdisjoint(choice):
             continue

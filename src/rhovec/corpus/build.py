@@ -27,6 +27,7 @@ from .text import texts
 MANIFEST = "_manifest.json"  # readers of a folder of parquet files skip names with _
 GENERATION = 1  # raised when a recipe starts to mean other formulae
 SHARD = 4096  # families
+MAX_SHARDS = 100_000  # so that their names are in order
 
 
 def build(
@@ -46,6 +47,8 @@ def build(
     recipe = Recipe() if recipe is None else recipe
     if families < 1 or shard < 1 or workers < 1:
         raise RhovecError("families, shard and workers must be 1 or more")
+    if families > MAX_SHARDS * shard:
+        raise RhovecError(f"families must be at most {MAX_SHARDS * shard:,}, not {families:,}")
     import_parquet()
     folder = Path(folder)
     parameters = {**dataclasses.asdict(recipe), "families": families, "shard": shard}

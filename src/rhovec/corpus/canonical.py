@@ -21,6 +21,7 @@ from numba import njit
 from ..errors import FormulaError
 from ..formula import operators as ops
 from ..formula.core import natural_key
+from ..formula.printer import channel_text
 from ..formula.programs import Programs
 
 MAX_NODES = 256
@@ -62,6 +63,9 @@ def canonical(programs: Programs, points: int = 100) -> Programs:
         raise FormulaError(
             f"a canonical form has no {name}; write it out with other operators first"
         )
+    lagged = [c for c in programs.channels if any(ops.lag_of(variable) for variable, _ in c)]
+    if lagged:
+        raise FormulaError(f"a canonical form has no lags, as in {channel_text(lagged[0])}")
     largest = int(np.diff(programs.offsets).max(initial=0))
     if largest > MAX_NODES:
         raise FormulaError(f"a formula has {largest} nodes, more than {MAX_NODES}")

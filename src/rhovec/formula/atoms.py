@@ -9,11 +9,9 @@ import math
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from fractions import Fraction
-from typing import NamedTuple
 
 from . import operators as ops
 from .core import canonical_channel
-from .derived import Derived
 from .expressions import (
     Expression,
     ExpressionError,
@@ -27,22 +25,11 @@ from .expressions import (
 )
 from .lexer import EQ, NE
 from .operators import Row
+from .options import Options
 from .units import UnitError, conversion, same
 
 _FLIPPED = {ops.GE: ops.LE, ops.GT: ops.LT, ops.LE: ops.GE, ops.LT: ops.GT}
 _HALF = Decimal("0.5")
-
-
-class Options(NamedTuple):
-    """What the text of a formula leaves open; see `parse`."""
-
-    step: Fraction | None = None
-    rounding: str | None = None
-    discrete: frozenset[str] = frozenset()
-    tolerance: float | Mapping[str, float] | None = None
-    units: Mapping[str, str] = {}
-    labels: Mapping[str, Mapping[str, float]] = {}
-    derived: Derived | None = None
 
 
 class NoVariableError(ExpressionError):

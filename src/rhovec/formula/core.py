@@ -134,6 +134,18 @@ class Formula:
         return max(0, -self.shape()[3])
 
     @property
+    def looks_back(self) -> bool:
+        """Whether its value depends on earlier samples."""
+        return self.history > 0 or bool(ops.IS_PAST[self.code[:, 0]].any())
+
+    @property
+    def only_looks_back(self) -> bool:
+        """Whether it looks back and never ahead, so that at time 0 it reads the first sample only."""
+        op, _, hi, _ = self.code.T
+        ahead = ops.IS_TIMED[op] & ~ops.IS_PAST[op] & (hi == ops.UNBOUNDED)
+        return self.looks_back and not self.horizon and not ahead.any()
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Names of the variables, in natural order."""
         names = {ops.name_of(variable) for channel in self.channels for variable, _ in channel}
@@ -262,10 +274,10 @@ def check_rows(rows: Sequence[Row]) -> None:
 
 def _check_atom(i: int, channel: object, threshold: object) -> None:
     try:
-        # A plain tuple equals a Shifted, so the cache could not tell them apart.
+        # Outside of the cache, which cannot tell a Shifted from a plain tuple that equals it.
         canonical = (
             isinstance(channel, tuple)
-            and not any(type(variable) is tuple for variable, _ in channel)
+            and all(_is_variable(variable) for variable, _ in channel)
             and _is_canonical(channel)
         )
     except (TypeError, ValueError, OverflowError):  # no pairs, not hashable, or no float64
@@ -291,9 +303,9 @@ def _is_number(value: object) -> bool:
 @lru_cache(maxsize=65536)
 def _is_canonical(channel: tuple[Any, ...]) -> bool:
     for term in channel:
-        if not (isinstance(term, tuple) and len(term) == 2 and _is_variable(term[0])):
+        if not isinstance(term, tuple) or not is_name(ops.name_of(term[0])):
             return False
-        if not is_name(ops.name_of(term[0])) or not _is_number(term[1]):
+        if not _is_number(term[1]):
             return False
     return bool(channel) and canonical_channel(dict(channel))[0] == channel
 

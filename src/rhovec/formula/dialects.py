@@ -35,7 +35,8 @@ from . import operators as ops
 from .core import Formula
 from .expand import expand, rewrite
 from .operators import Channel, Row, Shifted, Step
-from .parser import exact_step, parse
+from .options import exact_step
+from .parser import parse
 from .printer import bound_text, layout, number_text, variable_text
 
 Parts = list[str | tuple[str, int]]  # an expression of our language: text, and variables with lags

@@ -1,7 +1,7 @@
 """Operators rewritten by their expansions, exactly: robustness stays the same, bit for bit.
 
 The table of operators gives an expansion for each operator that others define (`a -> b` is
-`not a or b`). Engines, simplifier and prover work on KNOWN; the others are written out for them here.
+`not a or b`). Engines and prover work on KNOWN; the others are written out for them here.
 An expansion may use an operand twice (`<->`, weak until, rise), so a formula that would grow
 past MAX_NODES is refused.
 """

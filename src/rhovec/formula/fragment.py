@@ -16,6 +16,7 @@ from . import operators as ops
 from .core import Formula
 from .expand import expand, formulae_outside
 from .operators import Row
+from .printer import excerpt
 from .programs import Programs
 from .simplify import simplify
 from .windows import Span, shifted_channel, span_of
@@ -28,15 +29,22 @@ _WITH_PAST = FRAGMENT | {ops.ONCE, ops.HISTORICALLY, ops.SINCE}
 
 def in_fragment(phi: Formula) -> Formula:
     """phi with no operator but always, eventually, until, and, or, not."""
+    given = phi
     has_past = bool(ops.IS_PAST[phi.code[:, 0]].any())
     if has_past or not {ops.TRUE, ops.FALSE}.isdisjoint(phi.code[:, 0].tolist()):
         phi = simplify(phi)
         if phi.code[-1, 0] in (ops.TRUE, ops.FALSE):
             raise FormulaError(
-                f"the formula is constantly {phi}, so it has no direction and no vector"
+                f"{excerpt(given)} is constantly {phi}, so it has no direction and no vector"
             )
     if has_past or any(map(_is_shifted, phi.channels)):
-        phi = _without_past(expand(phi, _WITH_PAST))
+        rewritten = _without_past(expand(phi, _WITH_PAST))
+        if rewritten is None:
+            raise FormulaError(
+                f"{excerpt(given)} depends on the time before, which models do not know; exact "
+                "signatures take it: rv.StlKernel(...).signatures(formula)"
+            )
+        phi = rewritten
     return expand(phi, FRAGMENT)
 
 
@@ -65,8 +73,8 @@ def _lag(row: Row) -> int:
     return lags.pop() if len(lags) == 1 else 0
 
 
-def _without_past(phi: Formula) -> Formula:
-    """The formula in future operators; an error where that is not exact.
+def _without_past(phi: Formula) -> Formula | None:
+    """The formula in future operators; None where that is not exact.
 
     Each subtree is written for some steps ahead of the time that it is about, which the window above
     it makes up for. `ahead` is the least number of steps for which the subtree needs no past.
@@ -85,10 +93,7 @@ def _without_past(phi: Formula) -> Formula:
             both = max(ahead[i - 1], ahead[i - 1 - sizes[i - 1]])
             ahead.append(math.inf if row[0] == ops.SINCE else both)
     if ahead[-1] > 0:
-        raise FormulaError(
-            "the formula depends on the time before, which models do not know; exact signatures take "
-            "it: rv.StlKernel(...).signatures(formula)"
-        )
+        return None
     out: list[Row] = []  # from the root on
     todo: list[tuple[int, int]] = [(len(rows) - 1, 0)]  # subtrees, and steps to look ahead
     while todo:

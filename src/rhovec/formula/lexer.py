@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from ..errors import ParseError
 from . import operators as ops
 from .operators import Channel
 
@@ -16,10 +17,10 @@ TOKEN = re.compile(
     rf"""\s*+(?: (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/
                     |[-+*/<>=!~&|()\[\],:¬∧∨→↔≤≥≠□◇⊤⊥])
                | (?P<name>{NAME}) | (?P<number>{_NUMBER})
-               | (?P<quoted>`(?:[^`{_CONTROL}]|``)++`|"(?:[^"{_CONTROL}]|"")++")
                | (?P<end>\Z) | (?P<unknown>.) )""",
     re.VERBOSE | re.DOTALL,
 )
+QUOTED = re.compile(rf"""`(?:[^`{_CONTROL}]|``)++`|"(?:[^"{_CONTROL}]|"")++\"""")
 DIGITS = re.compile(r"\d+")
 DECIMAL = re.compile(_NUMBER)
 _WHOLE_NAME = re.compile(NAME)
@@ -100,6 +101,53 @@ def quoted(name: str) -> str:
 
 def unquoted(token: str) -> str:
     return token[1:-1].replace(token[0] * 2, token[0])
+
+
+class Cursor:
+    """A text that is read token by token."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.kind = ""  # of the current token
+        self.token = ""
+        self.position = 0  # where it starts
+        self.end = 0  # where it ends
+
+    def fail(self, message: str, position: int | None = None) -> ParseError:
+        return ParseError(message, self.text, self.position if position is None else position)
+
+    def advance(self) -> str:
+        """Read the next token."""
+        match = TOKEN.match(self.text, self.end)
+        assert match is not None  # the last two groups see to it
+        self.kind = kind = match.lastgroup or ""
+        self.token = token = match[kind]
+        self.end = end = match.end()
+        self.position = end - len(token)
+        return token if kind != "unknown" else self.read_quoted()
+
+    def read_quoted(self) -> str:
+        """Read a name in quotes, which starts at the current token."""
+        match = QUOTED.match(self.text, self.position)
+        if match is None:
+            raise self.fail(
+                f"a name that starts with {self.token} ends with another {self.token} on the same "
+                "line, and has no control characters"
+                if self.token in '`"'
+                else f"unexpected character {self.token!r}"
+            )
+        self.kind, self.token, self.end = "quoted", match[0], match.end()
+        return self.token
+
+    def peek(self) -> tuple[str, str]:
+        """(kind, token) of the token after the current one."""
+        match = TOKEN.match(self.text, self.end)
+        assert match is not None
+        kind = str(match.lastgroup)
+        return kind, match[kind]
+
+    def found(self) -> str:
+        return "the end of the text" if self.kind == "end" else repr(self.token)
 
 
 def spelling(op: int) -> str:

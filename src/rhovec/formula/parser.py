@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import decimal
 import math
-from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from ..errors import ParseError, RhovecError
 from . import atoms, lexer
 from . import operators as ops
-from .atoms import NoVariableError, Options
+from .atoms import NoVariableError
+from .bounds import BoundReader
 from .core import Formula
 from .derived import Derived, Operation
 from .expressions import (
@@ -51,24 +50,21 @@ from .expressions import (
 )
 from .lexer import BINARY, BINDING, EQ, FUNCTIONS, NE, spelling
 from .operators import Row
-from .units import SECONDS, UnitError
+from .options import Definition, Options, options_of
+from .units import UnitError
 
+_TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
 _RIGHT_ASSOCIATIVE = {op for op, row in enumerate(ops.TABLE) if row.right_associative}
-_LIMITS = {  # of the bounds of timed operators, in steps
-    op: ops.MAX_PAST if row.past else ops.MAX_BOUND for op, row in enumerate(ops.TABLE) if row.timed
-}
 # Local names of what is looked up for every token.
-_TOKEN, _PLAIN_ATOM, _PLAIN_WINDOW = lexer.TOKEN, lexer.PLAIN_ATOM, lexer.PLAIN_WINDOW
-_UNARY, _RESERVED, _plain_channel = lexer.UNARY, lexer.RESERVED, lexer.plain_channel
+_PLAIN_ATOM, _plain_channel = lexer.PLAIN_ATOM, lexer.plain_channel
+_UNARY, _UNARY_WORDS, _RESERVED = lexer.UNARY, lexer.UNARY_WORDS, lexer.RESERVED
 _SUM, _COMPARISON, _PREFIX, _UNTIL = (BINDING[op] for op in (lexer.ADD, ops.GE, ops.NOT, ops.UNTIL))
-_OF_EXPRESSIONS = (
-    lexer.ABS,
-    lexer.MIN,
-    lexer.MAX,
-    lexer.RATE,
-    lexer.CHANGED,
-)  # functions whose arguments are expressions
+# Functions whose arguments are expressions.
+_OF_EXPRESSIONS = {lexer.ABS, lexer.MIN, lexer.MAX, lexer.RATE, lexer.CHANGED}
 _SHIFTS = {ops.PREV: 1, ops.NEXT: -1}  # steps into the past
+
+_NO_NAMES: tuple[str, ...] = ()
+_DEFAULTS = Options()
 
 # On the operator stack: binding, operator, position, lo, hi. An open function holds in lo how many
 # operands stood before it; prev and next before a comparison hold how many names had been read before
@@ -92,27 +88,18 @@ class _Comparison:
 
 
 _Operand = int | _Comparison
-# What a name that is defined stands for; a text says why it cannot be used.
-Definition = Formula | Expression | str
 MAX_WRITTEN_OUT = 100_000  # nodes of a formula with its definitions written out
+
+
+def _hint(word: str, op: int) -> str:
+    """For an error that may come from a variable with an operator's letter as its name."""
+    if len(word) > 1:
+        return ""
+    return f" (here {word!r} means {ops.NAMES[op]}; write the variable as `{word}`, in backticks)"
 
 
 def _position(operand: _Operand) -> int:
     return operand if isinstance(operand, int) else operand.position
-
-
-def exact_step(dt: float | str | Decimal) -> Fraction:
-    """The sampling step as the exact decimal that it is written as (0.1 is 1/10)."""
-    text = str(dt)
-    try:
-        value = Decimal(text) if lexer.DECIMAL.fullmatch(text) else ZERO
-    except decimal.InvalidOperation:  # an exponent that no Decimal has
-        value = ZERO
-    if not Decimal("1e-15") <= value < 10**15 or (step := Fraction(value)).denominator > 10**15:
-        raise RhovecError(
-            f"dt must be a positive decimal number of seconds from 1e-15 to 1e15, not {dt!r}"
-        )
-    return step
 
 
 def parse(
@@ -120,7 +107,7 @@ def parse(
     *,
     dt: float | str | None = None,
     rounding: str | None = None,
-    discrete: Iterable[str] = (),
+    discrete: Iterable[str] = _NO_NAMES,
     tolerance: float | Mapping[str, float] | None = None,
     units: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
@@ -146,7 +133,12 @@ def parse(
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
-    options = _options(dt, rounding, discrete, tolerance, units, labels, derived)
+    plain = dt is None and rounding is None and tolerance is None and units is None
+    plain = plain and labels is None and derived is None
+    if plain and discrete is _NO_NAMES:  # which most texts are, so that nothing needs a check
+        options = _DEFAULTS
+    else:
+        options = options_of(dt, rounding, discrete, tolerance, units, labels, derived)
     if dialect is None:
         return _Parser(text, options, definitions or {}).run()
     if tolerance is not None or any((discrete, units, labels, definitions)):
@@ -169,109 +161,21 @@ def parse_definition(
     """Read a formula or an expression; a number may have any unit. The options are those of `parse`."""
     if dialect is not None:
         raise ParseError(f"{dialect} has no such definitions; write it out where it is used", text)
-    return _Parser(text, _options(**options), definitions or {}).run_definition()
+    return _Parser(text, options_of(**options), definitions or {}).run_definition()
 
 
-def _options(
-    dt: float | str | None = None,
-    rounding: str | None = None,
-    discrete: Iterable[str] = (),
-    tolerance: float | Mapping[str, float] | None = None,
-    units: Mapping[str, str] | None = None,
-    labels: Mapping[str, Mapping[str, float]] | None = None,
-    derived: Derived | None = None,
-) -> Options:
-    if rounding not in (None, "nearest", "down", "up"):
-        raise RhovecError(f'rounding must be "nearest", "down" or "up", not {rounding!r}')
-    if isinstance(discrete, str):
-        raise RhovecError(f"discrete takes a list of names; write [{discrete!r}]")
-    for value in tolerance.values() if isinstance(tolerance, Mapping) else (tolerance,):
-        if value is not None and not _is_tolerance(value):
-            raise RhovecError(f"the tolerance of == must be a number >= 0, not {value!r}")
-    if units:
-        _check_texts(units, "units", '{"speed": "m/s"}')
-    if labels:
-        _check_labels(labels)
-    step = None if dt is None else exact_step(dt)
-    known = frozenset(discrete).union(labels or ())
-    every_unit = units or {}
-    if derived is not None:
-        every_unit = ChainMap(derived.units, dict(every_unit))
-    return Options(step, rounding, known, tolerance, every_unit, labels or {}, derived)
-
-
-def _is_tolerance(value: object) -> bool:
-    try:
-        return 0 <= float(value) < math.inf  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return False
-
-
-def _check_texts(given: object, what: str, example: str) -> None:
-    texts = [*given, *given.values()] if isinstance(given, Mapping) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise RhovecError(f"{what} must be a dict such as {example}, not {given!r}")
-
-
-def _check_labels(labels: object) -> None:
-    tables = list(labels.values()) if isinstance(labels, Mapping) else [None]
-    for table in tables:
-        codes = list(table.values()) if isinstance(table, Mapping) else [None]
-        if not all(isinstance(code, int | float) and code == round(code) for code in codes):
-            raise RhovecError(
-                'labels must be a dict such as {"gear": {"P": 0, "D": 3}}, with whole numbers, '
-                f"not {labels!r}"
-            )
-
-
-class _Parser:
+class _Parser(BoundReader):
     def __init__(self, text: str, options: Options, definitions: Mapping[str, Definition]):
         if not isinstance(text, str):
             raise RhovecError(f"parse takes text, not {type(text).__name__}")
-        self.text = text
-        self.options = options
-        self.definitions = definitions
+        super().__init__(text, options, definitions)
         self.takes_units = bool(options.units)
         self.rows: list[Row] = []
         self.operators: list[_Operator] = []
         self.operands: list[_Operand] = []
-        self.kind = ""  # of the current token
-        self.token = ""
-        self.position = 0  # where it starts
-        self.end = 0  # where it ends
         self.names = 0  # variables read so far, but for plain atoms
         self.hint = ""  # for an error that may come from a word that was read as an operator
         self.unit_places: dict[str, int] = {}
-
-    def fail(self, message: str, position: int | None = None) -> ParseError:
-        return ParseError(message, self.text, self.position if position is None else position)
-
-    def advance(self) -> str:
-        """Read the next token."""
-        match = _TOKEN.match(self.text, self.end)
-        assert match is not None  # the last two groups see to it
-        self.kind = kind = str(match.lastgroup)
-        self.token = token = match[kind]
-        self.end = end = match.end()
-        self.position = end - len(token)
-        if kind == "unknown":
-            raise self.fail(
-                f"a name that starts with {token} ends with another {token} on the same line, and has "
-                "no control characters"
-                if token in '`"'
-                else f"unexpected character {token!r}"
-            )
-        return token
-
-    def peek(self) -> tuple[str, str]:
-        """(kind, token) of the token after the current one."""
-        match = _TOKEN.match(self.text, self.end)
-        assert match is not None
-        kind = str(match.lastgroup)
-        return kind, match[kind]
-
-    def found(self) -> str:
-        return "the end of the text" if self.kind == "end" else repr(self.token)
 
     def run(self) -> Formula:
         self.read()
@@ -319,18 +223,18 @@ class _Parser:
         if token in self.definitions:
             self.push_definition(token)
             return False
-        if self.kind == "name" and (token not in _RESERVED or self.is_variable(token)):
-            self.push_variable(token)
-            return False
         op = _UNARY.get(token)
-        if op is not None:
+        if op is not None and not (token in _UNARY_WORDS and self.is_variable(token)):
             if op in _SHIFTS:
                 binding = BINDING[lexer.NEG] if self.in_expression() else _PREFIX
                 operators.append((binding, op, start, self.names, -1))
                 return True
-            lo, hi = self.read_window(_LIMITS[op]) if op in _LIMITS else (0, 0)
+            lo, hi = self.read_window(op) if op in _TIMED else (0, 0)
             operators.append((BINDING[op], op, start, lo, hi))
             return True
+        if self.kind == "name" and (token not in _RESERVED or self.is_variable(token)):
+            self.push_variable(token)
+            return False
         if token in FUNCTIONS:
             if self.advance() != "(":
                 raise self.fail(f"expected '(' after {token}, found {self.found()}")
@@ -348,6 +252,8 @@ class _Parser:
             self.operands.append(start)
         else:
             hint = self.hint
+            if operators and (letter := self.text[operators[-1][2]]) in lexer.BINARY_WORDS:
+                hint = _hint(letter, operators[-1][1])
             if token == "inf":
                 hint = " ('inf' may only stand in an interval)"
             elif self.kind == "name":
@@ -374,12 +280,6 @@ class _Parser:
         self.rows += definition.rows()
         self.operands.append(self.position)
 
-    def definition(self, name: str) -> Formula | Expression:
-        found = self.definitions[name]
-        if isinstance(found, str):
-            raise self.fail(found)
-        return found
-
     def in_expression(self) -> bool:
         """Whether only an expression can stand here, and no formula."""
         if not self.operators:
@@ -397,20 +297,12 @@ class _Parser:
         if token in lexer.FUNCTION_WORDS:
             return follower != "("
         if self.in_expression():
-            starts = (
-                kind == "quoted" or follower == "(" or (kind == "name" and follower not in BINARY)
-            )
+            starts = follower in ("(", "`", '"') or (kind == "name" and follower not in BINARY)
             return not (starts and _UNARY[token] in _SHIFTS)
         if follower in lexer.AFTER_NAMES:
             return True
-        self.hint_at(token, ops.NAMES[_UNARY[token]])
+        self.hint = _hint(token, _UNARY[token])
         return False
-
-    def hint_at(self, word: str, name: str) -> None:
-        if len(word) == 1:
-            self.hint = (
-                f" (here {word!r} means {name}; write the variable as `{word}`, in backticks)"
-            )
 
     def read_plain_atom(self) -> bool:
         """Read and write out `variable comparison number`, if that is what comes next."""
@@ -440,11 +332,9 @@ class _Parser:
             self.reduce(binding + (op in _RIGHT_ASSOCIATIVE))
             if binding <= _UNTIL:
                 self.complete_formula()
-                if token in lexer.BINARY_WORDS:
-                    self.hint_at(token, ops.NAMES[op])
             elif self.operators:
                 self.shift_goes_on()
-            lo, hi = self.read_window(_LIMITS[op]) if op in _LIMITS else (0, 0)
+            lo, hi = self.read_window(op) if op in _TIMED else (0, 0)
             self.operators.append((binding, op, start, lo, hi))
             return True
         if token == ",":
@@ -482,7 +372,7 @@ class _Parser:
         name = None if compared is None else ops.name_of(compared)
         codes = {} if name is None else self.options.labels.get(name, {})
         if label in codes:
-            return Decimal(repr(codes[label]))
+            return Decimal(int(codes[label]))
         known = ", ".join(map(repr, codes))
         raise self.fail(
             f"{token} is a label, and {name or 'what it is compared with'} has "
@@ -493,106 +383,6 @@ class _Parser:
             )
             + f", or write a variable in backticks: {lexer.quoted(label)}"
         )
-
-    def read_window(self, limit: int) -> tuple[int, int]:
-        """An optional `[a,b]`, with bounds of at most `limit` steps; without one, [0,inf]."""
-        if self.options.step is None and (match := _PLAIN_WINDOW.match(self.text, self.end)):
-            lo, right = int(match[1]), match[2]
-            hi = ops.UNBOUNDED if right == "inf" else int(right)
-            if (hi == ops.UNBOUNDED or lo <= hi) and max(lo, hi) <= limit:
-                self.end = match.end()
-                return lo, hi
-        elif not lexer.BRACKET.match(self.text, self.end):
-            return 0, ops.UNBOUNDED
-        self.advance()
-        opened = self.position
-        self.advance()
-        lo, left_unit = self.read_bound("left", limit)
-        if self.token not in (",", ":"):
-            raise self.fail(f"expected ',' between the bounds, found {self.found()}")
-        self.advance()
-        hi, right_unit = self.read_bound("right", limit)
-        if self.token != "]":
-            raise self.fail(f"expected ']' after the right bound, found {self.found()}")
-        window = self.text[opened : opened + 60].split("]")[0] + "]"
-        units = {left_unit, right_unit} - {"any"}
-        if "" in units and units - {"", "s"}:
-            raise self.fail(f"give both bounds of {window} a unit, or none", opened)
-        if hi != ops.UNBOUNDED and hi < lo:
-            raise self.fail(
-                f"interval {window} ends before it starts; write the smaller bound first", opened
-            )
-        return lo, hi
-
-    def read_bound(self, side: str, limit: int) -> tuple[int, str]:
-        """The current token as a number of steps, and its unit; the token after it becomes current.
-
-        The unit is empty if there is none, and "any" for 0 and inf, which need none.
-        """
-        token, start = self.token, self.position
-        if token == "inf" and side == "right":
-            self.advance()
-            return ops.UNBOUNDED, "any"
-        if token in ("-", "+"):
-            raise self.fail("a time bound must not be negative or signed")
-        if token in self.definitions:
-            token, unit = self.defined_number(token)
-            value = self.number(token)
-        elif self.kind == "number":
-            value = self.number(token)
-            unit = self.advance() if self.peek()[0] == "name" else ""
-        else:
-            raise self.fail(f"expected a number as {side} bound, found {self.found()}")
-        if unit and unit not in SECONDS:
-            raise self.fail(f"{unit} is no unit of time; use {', '.join(SECONDS)}")
-        step = self.options.step
-        if step is None:
-            if unit or not lexer.DIGITS.fullmatch(token):
-                raise self.fail(
-                    f"time bound {token} {unit}".rstrip() + " is no whole number of steps; "
-                    "to give bounds in seconds, pass the sampling step (dt)",
-                    start,
-                )
-            steps = Fraction(value)
-        elif value > ops.MAX_BOUND:
-            steps = Fraction(ops.MAX_BOUND + 1)
-        else:
-            steps = Fraction(value) * SECONDS[unit or "s"] / step
-            if steps.denominator != 1:
-                if self.options.rounding is None:
-                    raise self.fail(
-                        f"time bound {token} {unit or 's'} is no whole number of steps of "
-                        f"{float(step):g} s; "
-                        'change it, or pass rounding="nearest", "down" or "up"',
-                        start,
-                    )
-                shift = {"nearest": Fraction(1, 2), "down": Fraction(0), "up": Fraction(1)}
-                steps = Fraction(math.floor(steps + shift[self.options.rounding]))
-        if steps > limit:
-            why = ", the limit of operators that look back" if limit < ops.MAX_BOUND else ""
-            raise self.fail(f"time bound is larger than {limit} steps{why}; use inf", start)
-        self.advance()
-        return int(steps), unit if unit or value else "any"
-
-    def defined_number(self, name: str) -> tuple[str, str]:
-        """Number and unit that a name stands for in a time bound."""
-        value = self.definition(name)
-        if isinstance(value, Linear) and not names_of(value):
-            parts = [(c, v.unit) for v, c in value.terms.items() if isinstance(v, Quantity)]
-            parts += [(value.constant, "")] if value.constant or not parts else []
-            ((amount, unit), *others) = parts
-            if not others and amount >= 0:
-                return f"{amount:f}", unit
-        raise self.fail(f"a time bound is a number from 0 on, and {name} is none")
-
-    def number(self, token: str) -> Decimal:
-        try:
-            value = ARITHMETIC.create_decimal(token)
-        except decimal.DecimalException:
-            value = Decimal("inf")
-        if math.isinf(float(value)):
-            raise self.fail(f"number {token[:40]} is too large")
-        return value
 
     # -- reducing --------------------------------------------------------------------------
 
@@ -605,16 +395,17 @@ class _Parser:
             if tightness > _PREFIX:
                 self.calculate(operator)
                 continue
-            if op in _SHIFTS:
-                if self.shift_expression(operator):
-                    continue
-                lo = hi = 0
-            self.complete_formula()
-            self.rows.append((op, lo, hi, None, 0.0))
-            if tightness == _PREFIX:
-                operands[-1] = position
-            else:
+            if tightness < _PREFIX:
+                self.complete_formula()
                 operands.pop()  # the left operand, complete since its operator was read, stays
+            elif op not in _SHIFTS:
+                self.complete_formula()
+                operands[-1] = position
+            elif self.shift_expression(operator):
+                continue
+            else:
+                lo = hi = 0
+            self.rows.append((op, lo, hi, None, 0.0))
 
     def shift_goes_on(self) -> None:
         """After `prev x`, where arithmetic or a comparison follows: note how many names were read."""
@@ -645,6 +436,9 @@ class _Parser:
             assert isinstance(operand, _Comparison)
             self.operands.pop()
             self.push(position, self.shifted(op, position, operand.expressions[0]))
+        else:
+            self.complete_formula()
+            self.operands[-1] = position
         return is_expression
 
     def shifted(self, op: int, position: int, value: Expression) -> Expression:

@@ -14,7 +14,13 @@ from . import operators as ops
 from .core import Formula
 from .lexer import RESERVED, UNARY_WORDS, is_bare, quoted
 from .operators import Channel, Row, Shifted, Variable
-from .parser import exact_step
+from .options import exact_step
+
+
+def excerpt(phi: Formula) -> str:
+    """The formula in quotes for a message, shortened."""
+    text = str(phi)
+    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def to_text(phi: Formula, dt: float | str | None = None) -> str:

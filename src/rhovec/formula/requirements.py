@@ -34,7 +34,8 @@ from .core import Formula
 from .derived import Derived
 from .expressions import Linear, names_of
 from .lexer import NAME, RESERVED
-from .parser import Definition, parse, parse_definition
+from .options import Definition
+from .parser import parse, parse_definition
 
 Kind = Literal["requirement", "definition", "parameter"]
 Number = int | float | str | Decimal

@@ -18,15 +18,22 @@ LEAF_PROBABILITY = 0.3
 MAX_DEPTH = 6
 LAST_BOUND = 35
 OPERATORS = (ops.AND, ops.OR, ops.NOT, ops.ALWAYS, ops.EVENTUALLY, ops.UNTIL)
+PAST_OPERATORS = (ops.HISTORICALLY, ops.ONCE, ops.SINCE)
 
 
-def random_formulae(n: int, seed: int, n_variables: int = 3) -> list[Formula]:
-    """n independent formulae over x_0 ... x_{n_variables - 1}; the same ones for the same seed."""
+def random_formulae(
+    n: int, seed: int, n_variables: int = 3, *, past: bool = False
+) -> list[Formula]:
+    """n independent formulae over x_0 ... x_{n_variables - 1}; the same ones for the same seed.
+
+    past: with the three operators that look back as well, drawn like the others.
+    """
     rng = np.random.default_rng(seed)
-    return [_draw(rng, n_variables) for _ in range(n)]
+    operators = OPERATORS + PAST_OPERATORS if past else OPERATORS
+    return [_draw(rng, n_variables, operators) for _ in range(n)]
 
 
-def _draw(rng: np.random.Generator, n_variables: int) -> Formula:
+def _draw(rng: np.random.Generator, n_variables: int, operators: tuple[int, ...]) -> Formula:
     limit = int(rng.integers(1, MAX_DEPTH + 1))
     prefix: list[Row] = []  # root first, right operands before left ones: postfix reversed
     todo = [0]  # depths of the nodes still to draw
@@ -38,7 +45,7 @@ def _draw(rng: np.random.Generator, n_variables: int) -> Formula:
             threshold = round(float(rng.standard_normal()), 4)
             prefix.append((comparison, 0, 0, ((variable, 1.0),), threshold))
             continue
-        op = OPERATORS[rng.integers(len(OPERATORS))]
+        op = operators[rng.integers(len(operators))]
         lo, hi = _interval(rng) if ops.is_timed(op) else (0, 0)
         prefix.append((op, lo, hi, None, 0.0))
         todo += [depth + 1] * ops.arity(op)

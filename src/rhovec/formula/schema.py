@@ -25,7 +25,8 @@ from ..errors import ParseError, RhovecError, SchemaError
 from . import operators as ops
 from .core import Formula, natural_key
 from .operators import Channel
-from .parser import exact_step, parse
+from .options import exact_step
+from .parser import parse
 from .printer import channel_text
 from .reader import FormulaLike, is_single, without_details
 

@@ -1,4 +1,4 @@
-"""Size, depth and reach in time of every subtree of postfix programs: one function for lists and arrays.
+"""Size, depth and reach in time of the subtrees of postfix programs: one function for lists and arrays.
 
 Plain Python runs it on the lists of one formula, exact whatever the bounds; compiled code runs it on
 the arrays of a batch, where a reach beyond MAX_HORIZON counts as that.

@@ -61,10 +61,16 @@ def simplify(phi: Formula) -> Formula:
     simple = _simplified(phi)
     while (moved := _moved(simple)) is not None:
         shorter = _simplified(moved)
-        if shorter.size >= simple.size:
+        if shorter.size >= simple.size or _directions(shorter) - _directions(simple):
             break
         simple = shorter
     return simple
+
+
+def _directions(phi: Formula) -> set[bool]:
+    """Whether operators look back, for those over time: no future formula shall get a past."""
+    op = phi.code[:, 0]
+    return set(ops.IS_PAST[op[ops.IS_TIMED[op] | ops.IS_PAST[op]]].tolist())
 
 
 def _simplified(phi: Formula) -> Formula:
@@ -399,8 +405,8 @@ class _Builder:
                 todo += missing
                 continue
             todo.pop()
-            if ops.IMPLIES in allowed and self.nodes[number].op == ops.OR:
-                plans.append(self.implication(number, best))
+            if len(plans) > 1 and self.nodes[number].op in (ops.AND, ops.OR):
+                plans += self.divided(number, allowed, best)
             costs = [sum(best[p][0] if isinstance(p, int) else 1 for p in plan) for plan in plans]
             cost = min(costs)
             best[number] = cost, plans[costs.index(cost)]
@@ -431,18 +437,26 @@ class _Builder:
                 release = ops.node(ops.RELEASE, inner.lo, inner.hi)
                 yield [*(self.negate(o) for o in inner.operands), release]
 
-    def implication(self, number: int, best: dict[int, tuple[int, _Plan]]) -> _Plan:
-        """An `or` as a -> (b -> (c or d)), where `not a` and `not b` are longer than a and b."""
-        before, after = [], []
-        for operand in self.nodes[number].operands:
+    def divided(
+        self, number: int, allowed: set[int], best: dict[int, tuple[int, _Plan]]
+    ) -> Iterator[_Plan]:
+        """and/or with the operands whose negations are shorter apart from the others: c or d or
+        not (a and b), a -> (b -> (c or d))."""
+        node = self.nodes[number]
+        negated, others = [], []
+        for operand in node.operands:
             opposite = self.negate(operand)
-            shorter = opposite in best and best[opposite][0] < best[operand][0]
-            before += [opposite] if shorter else []
-            after += [] if shorter else [operand]
-        if not after:
-            after = [self.negate(before.pop())]
-        rest = _leaning(ops.node(ops.OR), after) if len(after) > 1 else after
-        return [*before, *rest, *[ops.node(ops.IMPLIES)] * len(before)]
+            shorter = best[opposite][0] < best[operand][0]
+            negated += [opposite] if shorter else []
+            others += [] if shorter else [operand]
+        if not negated or not others:
+            return
+        rest = _leaning(node[:5], others) if len(others) > 1 else others
+        if len(negated) > 1:
+            both = _leaning(ops.node(_DUAL[node.op]), negated)
+            yield [*rest, *both, ops.node(ops.NOT), node[:5]]
+        if node.op == ops.OR and ops.IMPLIES in allowed:
+            yield [*negated, *rest, *[ops.node(ops.IMPLIES)] * len(negated)]
 
 
 _Plan = list[int | Row]  # nodes to write and rows, in postfix order

@@ -8,7 +8,9 @@ circle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from ..errors import ParseError
 from . import lexer
 from . import operators as ops
 from .core import Formula
@@ -63,12 +65,8 @@ def _compares(token: str) -> bool:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    end = 0
-    while True:
-        match = lexer.TOKEN.match(text, end)
-        assert match is not None
-        kind = str(match.lastgroup)
-        if kind == "end":
-            return
-        yield kind, match[kind]
-        end = match.end()
+    """(kind, token), up to a mistake, which parsing will name."""
+    cursor = lexer.Cursor(text)
+    with suppress(ParseError):
+        while cursor.advance() or cursor.kind != "end":
+            yield cursor.kind, cursor.token

@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula.core import Formula
 from ..tokens.prefix import BEGIN, END, PAD, TENTHS, VOCABULARY, Grammar, from_prefix
+from ..traces.measure import require_memory
 from .decoder_config import DecoderConfig
 from .layers import (
     Room,
@@ -96,7 +97,9 @@ class Generator:
                 f"samples must be 1 or more, temperature above 0, top_p above 0 and at most 1, not "
                 f"{samples}, {temperature} and {top_p}"
             )
-        uniform = np.random.default_rng(seed).random((samples, self.config.length))
+        shape = (samples, self.config.length)
+        require_memory(shape, 8, "samples")
+        uniform = np.random.default_rng(seed).random(shape)
 
         def choose(
             t: int, log_p: np.ndarray, sequence: np.ndarray, total: np.ndarray

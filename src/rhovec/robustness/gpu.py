@@ -165,7 +165,8 @@ def _channels(
         channels = [_channel(x, channel, columns, code) for channel in programs.channels]
         return torch.stack(channels, dim=1)
     index = [columns[ops.name_of(c[0][0])] for c in programs.channels] or [0]
-    return code.read(x if index == list(range(x.shape[1])) else x[:, index])
+    channels_at: torch.Tensor = code.read(x if index == list(range(x.shape[1])) else x[:, index])
+    return channels_at
 
 
 def _tiles(channels: torch.Tensor) -> torch.Tensor:

@@ -97,7 +97,7 @@ def lower(programs: Programs, points: int, *, trace: bool, strict: bool) -> Inst
 @njit(cache=True, nogil=True)
 def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
-    # An until under a negation takes two instructions, and one more if its rows must be reversed.
+    # An until under a negation takes two instructions, and two more to hold and to reverse its rows.
     total = 0
     longest = 0
     looks_back = False
@@ -107,7 +107,7 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
             total += 2 if code[i, 0] == ops.UNTIL else 1
             looks_back |= ops.IS_PAST[code[i, 0]]
     if looks_back:
-        total = 3 * len(code)
+        total = 4 * len(code)
     table = np.zeros((total, COLUMNS), np.int32)
     values = np.zeros(total)
     starts = np.zeros(count + 1, np.int64)
@@ -195,7 +195,7 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
             elif op == ops.IFF:
                 negative[right] = False
             elif shifted:
-                # Against the order of its rows a shift reads earlier ones; up to `constant` all are alike.
+                # Against the order of its rows a shift reads earlier ones, alike up to `constant`.
                 _, shift = _window_of(op, lo, hi)
                 constant = -high[right] if backward[i] else low[right]
                 last[right] = max(last[i] - shift, constant + 1)
@@ -205,7 +205,8 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
                 end = -low[right] if backward[i] else high[right]
                 if left < right:
                     other = -low[left] if backward[i] else high[left]
-                    end = min(end, other) if strict else max(end, other, last[i] - 1)
+                    end = min(end, other) if strict else max(end, other)
+                    first[left] = min(first[i], end)
                     negative[left], negative[right] = False, False
                 first[right] = min(first[i] + near, end)
                 last[right] = (end if hi == ops.UNBOUNDED else min(last[i] - 1 + far, end)) + 1
@@ -298,7 +299,8 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
             elif op != ops.UNTIL and op != ops.SINCE:
                 raise ValueError("an engine has no rule for an operator; expand it first")
             else:
-                row[OP] = UNTIL_SCAN
+                inputs = min(length, last[left] - first[left])
+                row[OP], row[LENGTH] = UNTIL_SCAN, inputs
                 row[LEFT] = place if begun == left else place + held
                 row[FROM] = place if begun == right else place + held
                 row[SCRATCH] = place + held + last[other] - first[other]
@@ -310,7 +312,12 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
                 if flip:
                     n_out += 1
                     row = table[n_out]
-                    row[OP], row[TO], row[LENGTH] = NEGATE, place, length
+                    row[OP], row[TO], row[LENGTH] = NEGATE, place, inputs
+                if inputs < length:  # beyond the end of both operands: the last row, held
+                    n_out += 1
+                    row = table[n_out]
+                    row[OP], row[TO], row[LENGTH] = WINDOW_MAX, place, length
+                    row[INPUT], row[WIDTH] = inputs, 1
             if turned[i] and length > 1:
                 n_out += 1
                 row = table[n_out]

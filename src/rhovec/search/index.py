@@ -156,7 +156,7 @@ class Index:
     def upgrade(cls, old: str | Path, new: str | Path) -> Index:
         """Copy a library of version 1 to a new file of the current version, and open that.
 
-        Entries are numbered anew, without gaps. The old file is not changed.
+        Entries are numbered anew, without gaps. The old library stays as it is.
         """
         place = _path(new)
         with version1.reading(_path(old)) as (facts, batches):

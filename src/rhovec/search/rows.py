@@ -20,7 +20,7 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -221,14 +221,14 @@ class Rows:
 
     def insert(self, batches: Iterator[Batch]) -> range:
         """Add all rows, or none: their ids."""
-        first = next(batches)  # made before any other writer has to wait
+        first = list(islice(batches, 1))  # made before any other writer has to wait
         with self._writing():
             state = self.state()
             self._read_labels(state)
             begin, digest = state.last + 1, state.digest
             labels, labels_digest = _NewLabels(self._numbers), state.labels
             end = begin
-            for batch in chain([first], batches):
+            for batch in chain(first, batches):
                 if batch.vectors.shape[1] != self.facts.dimension:
                     raise RhovecError(
                         f"{self.name} has vectors of {self.facts.dimension} numbers, not of "

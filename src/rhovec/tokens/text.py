@@ -143,15 +143,9 @@ def _check_operators(programs: Programs) -> None:
     row = int(outside.argmax())
     op = int(programs.code[row, 0])
     b = int(np.searchsorted(programs.offsets, row, side="right")) - 1
-    if op == ops.IFF:
-        advice = "write `a <-> b` as `( a and b ) or ( not a and not b )`"
-    elif op in (ops.TRUE, ops.FALSE):
-        advice = "rewrite it by rv.simplify, which folds constants unless the whole formula is one"
-    else:
-        advice = "rewrite it by rv.simplify, which keeps the robustness"
     raise FormulaError(
-        f"formula {b} contains {ops.NAMES[op]}, which the text tokens have no symbol for; "
-        f"{advice}, or use the tree tokens"
+        f"formula {b} contains {ops.NAMES[op]}, which the text tokens have no symbol for; rewrite it "
+        "by rhovec.formula.fragment.in_fragment, which keeps the robustness"
     )
 
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from ..errors import FormulaError
 from ..formula import operators as ops
-from ..formula.core import Formula
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
 from ..formula.shape import COMPILED_FROM, plain_or_compiled
@@ -73,6 +72,9 @@ def tree_tokens(
     programs: Programs, rows: int | None = None, width: int | None = None
 ) -> TreeTokens:
     """Tokens of a batch of formulae over x_0, x_1, ...; rows and width fix R and W."""
+    largest = int(programs.code[:, 0].max())
+    if largest >= CLS:
+        ops.refuse(largest, "a model")
     sizes = np.diff(programs.offsets) + 1
     if width is None:
         width = max(WIDTH, -(-int(sizes.max()) // 8) * 8)
@@ -92,20 +94,6 @@ def tree_tokens(
     )  # fmt: skip
     cls = place.astype(np.int32)
     return TreeTokens(node, threshold, relation, owner, cls, cls + (sizes - 1).astype(np.int32))
-
-
-def from_tree(tokens: TreeTokens) -> list[Formula]:
-    """The formulae that the tokens hold."""
-    node, threshold = tokens.node.reshape(-1, 4).tolist(), tokens.threshold.reshape(-1).tolist()
-    return [
-        Formula.from_rows([
-            (op, lo, hi, None if channel < 0 else ((f"x_{channel}", 1.0),), value)
-            for (op, lo, hi, channel), value in zip(
-                node[cls + 1 : root + 1], threshold[cls + 1 : root + 1], strict=True
-            )
-        ])
-        for cls, root in zip(tokens.cls.tolist(), tokens.root.tolist(), strict=True)
-    ]  # fmt: skip
 
 
 def variable_numbers(programs: Programs) -> np.ndarray:

@@ -212,14 +212,19 @@ MAX_TRACES = 10**15  # traces are drawn one block at a time, so memory is no lim
 HOPELESS = 10  # an array of this many times the physical memory is refused
 
 
-def empty_floats(shape: tuple[int, ...]) -> np.ndarray:
-    """An empty float32 array; refused if it is much larger than the memory of this machine."""
-    size, limit = 4 * math.prod(map(int, shape)), memory()
+def require_memory(shape: tuple[int, ...], item: int, things: str) -> None:
+    """Refuse an array of `item` bytes per number that is much larger than this machine's memory."""
+    size, limit = item * math.prod(map(int, shape)), memory()
     if limit is not None and size > HOPELESS * limit:
         raise TraceError(
             f"an array of shape {shape} takes {size / 2**30:,.0f} GiB, and this machine has "
-            f"{limit / 2**30:,.0f} GiB of memory; ask for fewer traces"
+            f"{limit / 2**30:,.0f} GiB of memory; ask for fewer {things}"
         )
+
+
+def empty_floats(shape: tuple[int, ...]) -> np.ndarray:
+    """An empty float32 array with an axis of traces, unless no memory could hold it."""
+    require_memory(shape, 4, "traces")
     return np.empty(shape, np.float32)
 
 

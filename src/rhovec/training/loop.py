@@ -55,6 +55,12 @@ class RunConfig:
     seed: int = 0  # of everything random
     device: str = "cpu"  # cpu or cuda
 
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and value < 1 and field.name not in ("warmup", "seed"):
+                raise RhovecError(f"{field.name} must be 1 or more, not {value}")
+
 
 class Work(Protocol):
     """A prepared batch."""
@@ -109,8 +115,6 @@ def run(task: Task[Student], out: str | Path, report: Report | None = None) -> S
     report is called with each line of the log, which then also has the seconds left.
     """
     config = task.config
-    if config.steps < 1:
-        raise RhovecError(f"steps must be 1 or more, not {config.steps}")
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     device = torch.device(config.device)
