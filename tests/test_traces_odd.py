@@ -138,6 +138,7 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("t,x\n0,1\n2,3\n1,2\n", {"repair_times": True}, x(1, 2, 3)),
     ("t,x\n0,1\n,2\n", {}, "{}:3: the row has no time"),
     ("t,x\n0,1\n1,2\n,\n", {}, x(1, 2)),
+    ("t,x\n,\n,\n", {}, "{}: no row has a time"),
     ("t,x\n0,1\nsoon,2\n", {}, "{}:3, column 't': 'soon' is not a time"),
     ("t,x\n2024-05-01T12:00:00Z,1\n2024-05-01T12:00:00.5Z,2\n", {},
      x(1, 2, t=[1714564800, 1714564800.5])),

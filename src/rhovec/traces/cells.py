@@ -114,8 +114,9 @@ class Column:
         if self._texts is None or all(
             text.lower() in MISSING or self._number(text) is not None for text in self._texts
         ):
+            values = self.series().values
             factor, divisor = SECONDS[unit or "s"]
-            return self.series().values * factor / divisor
+            return values if factor == divisor else values * factor / divisor
         moments = [_moment(text) for text in self._texts]
         codes = np.array(self._codes, np.int64)
         wrong = [text for text, moment in zip(self._texts, moments, strict=True) if moment is None]

@@ -281,13 +281,13 @@ def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -
                     add(name, place, [cells[place][i] for i in found])
         n_rows += len(block)
     series = {}
-    for name in options.variables or columns:
+    for name in options.variables or tuple(columns):
         if name not in columns:
             raise TraceError(f"{text.name}: no variable {name!r}; it has: {listed(list(own_rows))}")
         place = roles.variables["value" if roles.name is not None else name]
         with text.locating(header[place], own_rows.get(name)):
             rows = np.array(own_rows[name]) if name in own_rows else None
-            series[name] = columns[name].series(roles.units.get(name), rows)
+            series[name] = columns.pop(name).series(roles.units.get(name), rows)
     times = None
     if roles.time is not None:
         with text.locating(header[roles.time]):

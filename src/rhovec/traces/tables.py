@@ -187,12 +187,18 @@ def _time_unit(
 def split_table(table: Table, options: Options) -> list[Part]:
     """The traces of a table: one per identifier."""
     times = _complete_times(table, options.strict)
+    is_long = any(series.rows is not None for series in table.series.values())
+    lacking = None if times is None or is_long else np.isnan(times)
+    if lacking is not None and lacking.all():
+        raise TraceError(f"{table.source.name}: no row has a time")
+    if table.ids is None and not is_long and (lacking is None or not lacking.any()):
+        return [Part("", table.series, times, np.arange(table.n_rows), table.source)]
     codes, ids = table.ids or (np.zeros(table.n_rows, np.int64), [""])
-    if any(series.rows is not None for series in table.series.values()):
+    if is_long:
         return _split_long(table, codes, ids, times, options)
     groups = _groups(codes, len(ids))
-    if times is not None:
-        groups = [rows[~np.isnan(times[rows])] for rows in groups]
+    if lacking is not None:
+        groups = [rows[~lacking[rows]] for rows in groups]
     return [
         Part(
             one,
@@ -202,6 +208,7 @@ def split_table(table: Table, options: Options) -> list[Part]:
             table.source,
         )
         for one, rows in zip(ids, groups, strict=True)
+        if len(rows)
     ]
 
 
