@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -63,6 +63,12 @@ def split_unit(header: str) -> tuple[str, str | None]:
     return found["name"], None if unit in ("", "-", "1") else unit
 
 
+def codes_of(cells: Sequence[str], known: dict[str, int]) -> Iterator[int]:
+    """The code of each cell; texts that are not yet known get the next ones."""
+    own = {cell: known.setdefault(cell.strip(), len(known)) for cell in dict.fromkeys(cells)}
+    return map(own.__getitem__, cells)
+
+
 class Column:
     """The cells of one column, converted as they arrive.
 
@@ -94,8 +100,7 @@ class Column:
                     row = next((i for i, text in enumerate(texts) if self._number(text) is None), 0)
                     raise CellError(before + row, self._no_number(texts[row])) from None
                 self._texts, self._codes = {"": 0}, [0] * before
-        known = self._texts
-        self._codes += [known.setdefault(cell.strip(), len(known)) for cell in cells]
+        self._codes += codes_of(cells, self._texts)
 
     def series(self, unit: str | None = None, rows: np.ndarray | None = None) -> Series:
         """The whole column; CellError if it is neither numbers nor names."""

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import TraceError
-from .cells import NOT_FINITE, SECONDS, CellError, Column, is_number
+from .cells import NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
 from .tables import Options, Part, Roles, Table, find_roles, listed, split_table
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
@@ -301,19 +301,20 @@ def column(name: str, options: Options, comma: bool = False) -> Column:
 
 
 def _codes(cells: Sequence[str], known: dict[str, int], before: int) -> list[int]:
-    found = [cell.strip() for cell in cells]
-    if "" in found:
-        raise CellError(before + found.index(""), "the cell is empty")
-    return [known.setdefault(cell, len(known)) for cell in found]
+    codes = list(codes_of(cells, known))
+    if "" in known:
+        raise CellError(before + codes.index(known[""]), "the cell is empty")
+    return codes
 
 
 def _grouped(names: Sequence[str], before: int) -> dict[str, list[int]]:
     """The places of each name."""
-    _codes(names, {}, before)
-    groups: dict[str, list[int]] = {}
-    for i, name in enumerate(names):
-        groups.setdefault(name.strip(), []).append(i)
-    return groups
+    known: dict[str, int] = {}
+    codes = _codes(names, known, before)
+    groups: list[list[int]] = [[] for _ in known]
+    for i, code in enumerate(codes):
+        groups[code].append(i)
+    return dict(zip(known, groups, strict=True))
 
 
 # -- one row per trace -----------------------------------------------------------------------------
