@@ -57,6 +57,15 @@ def test_parquet_and_frames(tmp_path: Path) -> None:
         assert log.labels == {"gear": {"D": 5, "P": 6}}
         with pytest.raises(TraceError, match=r", row 3, column 'words': 'x' is not a number"):
             next(read_logs(data, variables=["words"]))
+    views = pa.table(
+        {
+            "id": ["a", "a", "b"],
+            "g": pa.array(["P", "D", "D"], getattr(pa, "string_view", pa.string)()),
+        }
+    )
+    a, b = read_logs(views)
+    assert (a.name, b.name) == ("a", "b")
+    same(a, [0, 1], g=[0, 1])
     dated = pa.table({"t": pa.array([10**9, 2 * 10**9], pa.timestamp("ns")), "x": [1, 2]})
     same(next(read_logs(dated)), [1, 2], x=[1, 2])
     same(next(read_logs(pa.table({"t": ["12:00:00", "12:00:01"], "x": [1, 2]}))), [43200, 43201],

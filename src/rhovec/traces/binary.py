@@ -218,8 +218,6 @@ def read_frame(frame: Any, name: str, options: Options) -> list[Part]:
 
 
 def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:
-    import pyarrow.types as kinds
-
     header = list(found.column_names)
     roles = find_roles(name, header, options)
     if not found.num_rows:
@@ -247,7 +245,7 @@ def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:
                 raise TraceError(f"{name}: no variable {variable!r}; it has: {listed(names)}")
             rows = np.flatnonzero(codes == names.index(variable))
             values = found.column(place).take(rows)
-            if kinds.is_string(values.type) or kinds.is_large_string(values.type):
+            if _is_text(values.type):
                 text = _ChosenRows(name, rows)
                 one = _from_texts(text, variable, _texts(values), None, options)
             else:
@@ -273,6 +271,10 @@ def _is_list(kind: Any) -> bool:
     return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
 
 
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
+
+
 def _texts(values: Any) -> list[str]:
     return ["" if value is None else str(value) for value in values.to_pylist()]
 
@@ -290,7 +292,7 @@ def _arrow_times(source: Rows, name: str, values: Any, unit: str | None) -> np.n
     import pyarrow.types as kinds
 
     kind = values.type
-    if kinds.is_string(kind) or kinds.is_large_string(kind):
+    if _is_text(kind):
         made = Column()
         try:
             made.add(_texts(values))
@@ -315,10 +317,10 @@ def _arrow_series(
     import pyarrow.types as kinds
 
     kind = values.type
-    if kinds.is_dictionary(kind):
+    is_text = _is_text(kind.value_type if kinds.is_dictionary(kind) else kind)
+    if kinds.is_dictionary(kind) and not is_text:
         values = values.cast(kind.value_type)
         kind = values.type
-    is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
     by_text = name in options.labels and name not in options.coded
     numeric = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
     if not options.strict and (is_text or (by_text and (numeric or kinds.is_boolean(kind)))):

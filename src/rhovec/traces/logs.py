@@ -107,8 +107,8 @@ def read_logs(
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):
-        parts = [("frame", part) for part in read_frame(data, "frame", options)]
-        return (_log(name, part, options) for name, part in parts)
+        parts = read_frame(data, "frame", options)
+        return (_log(part.id or "frame", part, options) for part in parts)
     files = find_files([data] if isinstance(data, str | Path) else data)
     return (_log(name, part, options) for name, part in read_files(files, options))
 
