@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rhovec.errors import TraceError
 from rhovec.traces import Log, read_logs, resample
@@ -197,6 +199,34 @@ def test_odd_files(tmp_path: Path, case: int) -> None:
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
         assert log.channels[name].values.dtype == np.float64 if name != "t" else True
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.one_of(
+        st.binary(max_size=60),
+        st.text("t,x;|\t\n\r\"'0123456789.eE+-_ naifo()[]", max_size=60).map(str.encode),
+    ),
+    st.sampled_from([".csv", ".tsv", ".npz", ".mat"]),
+    st.sampled_from(["auto", "wide", "long", "rows"]),
+    st.booleans(),
+)
+def test_junk_is_read_or_named(
+    tmp_path: Path, data: bytes, suffix: str, layout: Any, repair: bool
+) -> None:
+    file = tmp_path / f"junk{suffix}"
+    file.write_bytes(data)
+    for start in (b"", b"t,x\n", b"t;signal;value\n0;x;1\n"):
+        file.write_bytes(start + data)
+        try:
+            logs = list(read_logs(file, layout=layout, repair_times=repair))
+        except TraceError as error:
+            assert str(file) in str(error)
+            assert "\n" not in str(error)
+        else:
+            for log in logs:
+                assert len(log.times) and (np.diff(log.times) > 0).all()
+                assert not any(np.isinf(c.values).any() for c in log.channels.values())
 
 
 def test_there_are_a_hundred_of_them() -> None:

@@ -56,7 +56,9 @@ def test_three_hundred_logs(tmp_path: Path) -> None:
     truths = make_logs(tmp_path, 300, rows=3000)
     names = list(truths[0].signals)
     start = time.perf_counter()
-    for truth, log in zip(truths, read_logs([t.path for t in truths], variables=names), strict=True):
+    for truth, log in zip(
+        truths, read_logs([t.path for t in truths], variables=names), strict=True
+    ):
         assert log.name == truth.name
         assert len(resample(log, DT, max_gap=MAX_GAP).times) > 1500
     seconds = time.perf_counter() - start

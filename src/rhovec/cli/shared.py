@@ -318,7 +318,7 @@ class TraceReading(Reading):
             "--traces",
             "-t",
             metavar="PATH",
-            help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. "
+            help="A .csv, .tsv, .parquet, .mat, .npy or .npz file of traces, or a folder of them. "
             "May be repeated.",
             rich_help_panel=TRACES,
         ),
