@@ -116,7 +116,8 @@ def worlds(seed: int) -> list[np.ndarray]:
         )
         for points in (1, 2)
     ]
-    many = [rng.integers(-1, 2, (n, 2, points)) for n, points in ((300, 3), (300, 5), (200, 12), (200, 25))]
+    sizes = ((300, 3), (300, 5), (200, 12), (200, 25))
+    many = [rng.integers(-1, 2, (n, 2, points)) for n, points in sizes]
     held = np.repeat(rng.integers(-1, 2, (200, 2, 4)), (8, 1, 1, 8), axis=2)
     return [*small, *(x.astype(float) for x in (*many, held)), rng.normal(size=(100, 2, 9))]
 

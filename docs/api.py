@@ -38,6 +38,7 @@ SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
         rhovec,
         ["StlKernel", "BooleanKernel", "IntegratedKernel", "AnchorEmbedding", "KernelPCA"],
     ),
+    "Verdicts about logs": (rhovec, ["explain"]),
     "Relations": (rhovec, ["compare", "Comparison"]),
     "Models": (rhovec, ["load", "Model", "RhovecWarning"]),
     "Search": (rhovec, ["Index", "Hit"]),

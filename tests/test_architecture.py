@@ -21,7 +21,7 @@ LAYERS = (
     ("demo", "training"),
     ("evaluation",),
     ("search", "sklearn"),
-    ("compare", "corpus", "models"),
+    ("check", "compare", "corpus", "models"),
     ("kernel", "tokens"),
     ("library", "robustness", "traces"),
     ("formula",),

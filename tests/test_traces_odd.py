@@ -171,6 +171,8 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("id,x_0,x_1\na,1,oops\n", {"layout": "rows"}, "{}:2, column 'x': 'oops' is not a number"),
     ("id,x_0,x_1\na,,\n", {"layout": "rows"}, "{}:2: the row has no value"),
     ("id,x_0,x_1\na,1,2\n", {"layout": "rows", "variables": ["z", "x"]}, "{}: no columns z_0, z_1"),
+    ("id,x\na,1\n", {"layout": "rows"}, "{}: the columns of samples, x_0, x_1, ..., are missing"),
+    ("x_0,x_1,y_0\n1,2,3\n", {"layout": "rows"}, "{}: the columns of samples, x_0, x_1, ..., differ"),
     ("x_0,x_1\n", {"layout": "rows"}, "{}: there is a header but no row below it"),
     ("3\t1\t2\n", {"layout": "rows", "id_column": "1", "variables": ["x"]}, x(1, 2)),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from typing import Any
 
 from . import errors
+from .check import explain
 from .compare import Comparison, compare
 from .errors import ParseError, RhovecError, RhovecWarning
 from .former import warn
@@ -54,6 +55,7 @@ __all__ = [
     "compare",
     "derive",
     "errors",
+    "explain",
     "load",
     "parse",
     "random_formulae",

@@ -264,8 +264,14 @@ class Prover:
         same = tuple(zip(left.operands, right.operands, strict=False))
         if left.op == right.op and left.op in (ops.AND, ops.OR):
             yield same
-        elif left.op in WINDOWS and right.op in WINDOWS:
-            for steps in _moves(left, right):
+        elif left.op == right.op == ops.ALWAYS:
+            if span := _common(right.span, left.span):
+                yield ((self.window(span, left.operands[0]), right.operands[0]),)
+        elif left.op == right.op == ops.EVENTUALLY:
+            if span := _common(left.span, right.span):
+                yield ((left.operands[0], self.window(span, right.operands[0])),)
+        elif (left.op, right.op) == (ops.ALWAYS, ops.EVENTUALLY):
+            for steps in _moves(left.span, right.span):
                 yield ((left.operands[0], self.shift(right.operands[0], steps)),)
         elif left.op == right.op and left.op in UNTILS and is_within(left.span, right.span):
             yield same
@@ -290,6 +296,13 @@ class Prover:
         if right.op == ops.EVENTUALLY:
             for steps in self.instants(right, p):
                 yield ((p, self.shift(right.operands[0], steps)),)
+        if right.op == ops.ALWAYS:  # some time of an inner window may be common to all of them
+            inner = self.view(right.operands[0])
+            if inner.op == ops.EVENTUALLY:
+                first, last = right.span.last + inner.span.first, right.span.first + inner.span.last
+                common = inner._replace(span=Span(ops.EVENTUALLY, first, last))
+                for steps in self.instants(common, p):
+                    yield ((p, self.shift(inner.operands[0], steps)),)
         if left.op in UNTILS:
             holds, comes = left.operands
             both = self.both(holds, comes)
@@ -370,23 +383,16 @@ def is_within(inner: Span, outer: Span) -> bool:
     return outer.first <= inner.first and inner.last <= outer.last
 
 
-def _moves(left: Node, right: Node) -> list[int]:
-    """Steps k such that one window entails the other if its operand entails the other's at t + k."""
-    a, b = left.span, right.span
-    if left.op == right.op == ops.ALWAYS:
-        most, least = (-k for k in _fitting(b, a))
-    elif left.op == right.op:
-        least, most = _fitting(a, b)
-    elif left.op == ops.ALWAYS:
-        least, most = b.first - a.last, b.last - a.first
-    else:
-        return []
+def _common(inner: Span, outer: Span) -> Span | None:
+    """The times of `outer`, seen from each time of `inner`, that all of these share."""
+    first = -math.inf if outer.first == -math.inf else outer.first - inner.first
+    last = math.inf if outer.last == math.inf else outer.last - inner.last
+    shared = first <= last and first < math.inf and last > -math.inf
+    return Span(outer.kind, first, last) if shared else None
+
+
+def _moves(always: Span, eventually: Span) -> list[int]:
+    """Steps from some time of one window to some time of the other."""
+    least, most = eventually.first - always.last, eventually.last - always.first
     found = {0.0, least, most}
     return sorted((int(k) for k in found if math.isfinite(k) and least <= k <= most), key=abs)
-
-
-def _fitting(inner: Span, outer: Span) -> tuple[float, float]:
-    """The least and the most steps by which a span may move to lie within another."""
-    least = -math.inf if outer.first == -math.inf else outer.first - inner.first
-    most = math.inf if outer.last == math.inf else outer.last - inner.last
-    return least, most

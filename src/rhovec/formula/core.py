@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -162,6 +162,16 @@ class Formula:
             object.__setattr__(self, "_shape", shape)
         assert self._shape is not None
         return self._shape
+
+    def subformula(self, node: int) -> Formula:
+        """The sub-formula with row `node` as its root."""
+        rows = self.rows()
+        size = int(self.shape()[0][node])
+        return Formula.from_rows(rows[node + 1 - size : node + 1], check=False)
+
+    def subformulae(self) -> Iterator[Formula]:
+        """All sub-formulae in the order of the rows: operands before operators, itself last."""
+        return map(self.subformula, range(self.size))
 
     # -- text ------------------------------------------------------------------------------
 

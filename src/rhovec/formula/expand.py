@@ -28,9 +28,14 @@ KNOWN = frozenset({
 })  # fmt: skip
 
 
-def expand(phi: Formula, keep: frozenset[int] = KNOWN) -> Formula:
-    """phi with every operator outside of `keep` replaced by its expansion."""
+def expand(phi: Formula, keep: frozenset[int] = KNOWN, origins: list[int] | None = None) -> Formula:
+    """phi with every operator outside of `keep` replaced by its expansion.
+
+    origins: receives, for each node of the result, the node of phi that it comes from.
+    """
     if keep.issuperset(phi.code[:, 0].tolist()):
+        if origins is not None:
+            origins += range(phi.size)
         return phi
 
     def expansion(op: int, lo: int, hi: int) -> tuple[Step, ...] | None:
@@ -39,7 +44,7 @@ def expand(phi: Formula, keep: frozenset[int] = KNOWN) -> Formula:
             raise FormulaError(f"{ops.NAMES[op]} cannot be expressed by other operators")
         return None if op in keep else template
 
-    return rewrite(phi, expansion)
+    return rewrite(phi, expansion, origins)
 
 
 def expand_programs(programs: Programs, keep: frozenset[int] = KNOWN) -> Programs:
@@ -68,17 +73,26 @@ def formulae_outside(programs: Programs, keep: frozenset[int]) -> np.ndarray:
 
 
 def rewrite(
-    phi: Formula, template_of: Callable[[int, int, int], tuple[Step, ...] | None]
+    phi: Formula,
+    template_of: Callable[[int, int, int], tuple[Step, ...] | None],
+    origins: list[int] | None = None,
 ) -> Formula:
-    """phi with each node written as the template of its operator and bounds says; None keeps it."""
+    """phi with each node written as the template of its operator and bounds says; None keeps it.
+
+    origins: receives, for each node of the result, the node of phi that it comes from.
+    """
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     out: list[Row] = []
     limit = MAX_NODES + 8 * len(rows)  # an expansion that uses each operand once stays below it
-    todo: list[int | Row] = [len(rows) - 1]  # subtrees to expand, rows to write
+    # Subtrees to expand, and rows to write with where they come from.
+    todo: list[int | tuple[Row, int]] = [len(rows) - 1]
     while todo:
         item = todo.pop()
         if not isinstance(item, int):
-            out.append(item)
+            row, origin = item
+            out.append(row)
+            if origins is not None:
+                origins.append(origin)
             if len(out) > limit:
                 raise FormulaError(
                     f"written out, the formula would have over {MAX_NODES:,} nodes: `<->`, "
@@ -90,7 +104,7 @@ def rewrite(
         operands["a"] = item - 1 - sizes[item - 1] if ops.arity(op) == 2 else item - 1
         template = template_of(op, lo, hi)
         if template is None:
-            todo.append(row)
+            todo.append((row, item))
             todo += [operands[name] for name in ("b", "a")[2 - ops.arity(op) :]]
         else:
             bounds: dict[int | str, int] = {"lo": lo, "hi": hi}
@@ -100,5 +114,5 @@ def rewrite(
                 else:
                     inner, left, right = part
                     node = ops.node(inner, bounds.get(left, left), bounds.get(right, right))  # type: ignore[arg-type]
-                    todo.append(node)
+                    todo.append((node, item))
     return Formula.from_rows(out, check=False)

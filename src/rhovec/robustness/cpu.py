@@ -37,11 +37,14 @@ def evaluate(
     trace: bool = False,
     strict: bool = False,
     boolean: bool = False,
+    workers: int | None = None,
 ) -> np.ndarray:
     """Robustness of B formulae on N traces: (B, N), or (B, N, P) with trace.
 
     traces (N, V, P) float32 or float64, finite; columns maps a variable's name to its index in V.
     Under strict, a trace is NaN where a formula has no value. With boolean, the result is +1 or -1.
+    workers: threads (default: by the size of the work). With several, each piece of the work loads its
+    traces anew, which one thread does once.
     """
     n_traces, _, points = traces.shape
     code = ins.lower(programs, points, trace=trace, strict=strict)
@@ -53,7 +56,7 @@ def evaluate(
         out.fill(np.nan)
 
     cost = int(code.table[:, ins.LENGTH].sum()) * n_traces
-    workers = min(cores(), 1 + cost // _ELEMENTS_PER_THREAD)
+    workers = workers or min(cores(), 1 + cost // _ELEMENTS_PER_THREAD)
     tasks = iter(_shares(n_traces, len(programs), workers))
 
     def work(_: int) -> None:

@@ -336,6 +336,12 @@ def _read_rows(
         asked = options.id_column or usual
         id_place = None if asked is None else _place(text, header, asked)
         samples, times = _sample_columns(header, id_place)
+    lengths = {len(places) for places in samples.values()}
+    if len(lengths) != 1:
+        why = "differ in number" if lengths else "are missing"
+        raise TraceError(
+            f"{text.name}: the columns of samples, x_0, x_1, ..., {why}; give each variable the same"
+        )
     only = (options.variables or ("x_0",))[0] if len(samples) == 1 else ""
     named = {name or only: places for name, places in samples.items()}
     wanted = options.variables or tuple(named)
