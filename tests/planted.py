@@ -141,7 +141,7 @@ def make_log(folder: Path, number: int, rng: np.random.Generator, rows: int) -> 
     even = np.round(even + rng.uniform(-jitter, jitter, len(even)), 6)
     times = np.unique(np.concatenate([even[(even > start) & (even < end)], knots]))
     gap = None
-    if number % 3 == 0:
+    if number % 3 == 0 and kind != "spike":
         after = start + 0.6 * duration
         inside = (times > after) & (times < after + 0.05 * duration + MAX_GAP)
         inside &= ~np.isin(times, knots)
@@ -157,6 +157,9 @@ def make_log(folder: Path, number: int, rng: np.random.Generator, rows: int) -> 
         sampled[name] = row | np.isin(times, signal.knots) | np.isin(times, (start, end))
         if gap:
             sampled[name] |= np.isin(times, gap)
+    if gap:  # what is not violated elsewhere is unknown there
+        decided = {one.requirement for one in planted}
+        planted += [Planted(name, "open", *gap, 0.0) for name in KINDS[:5] if name not in decided]
     truth = Truth("", folder, times, signals, sampled, labels, gap, planted)
     _write(truth, folder, number, rng)
     return truth

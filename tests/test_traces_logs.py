@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rhovec.check import Outcome, verdicts
 from rhovec.formula.derived import Derived
 from rhovec.formula.requirements import Requirement, read_data, resolve
 from rhovec.formula.vocabulary import flags_in, labels_in
@@ -124,3 +125,23 @@ def test_what_is_made_up_is_reported(truths: list[Truth], requirements: tuple) -
             sure = grid.known[v] & (distance > DT / 2 + 1e-6)
             edge = grid.known[v] & (abs(distance - DT / 2) <= 1e-6)
             assert sure.sum() <= (one.made_up if one else 0) <= (sure | edge).sum()
+
+
+def test_verdicts_are_as_planted(truths: list[Truth], requirements: tuple) -> None:
+    found, _, _ = requirements
+    grids = [on_grid(truth, requirements) for truth in truths]
+    rows = verdicts([r.formula for r in found], grids, discrete={"brake", "gear"})
+    for requirement, row in zip(found, rows, strict=True):
+        for truth, grid, verdict in zip(truths, grids, row, strict=True):
+            planted = {one.requirement: one for one in truth.planted}.get(requirement.id)
+            outcome = planted.outcome if planted else ""
+            where = (truth.path, requirement.id, planted)
+            assert (verdict.outcome == Outcome.VIOLATED) == (outcome == "violated"), where
+            assert (verdict.outcome == Outcome.OPEN) == (outcome == "open"), where
+            assert verdict.depends_on_resampling == (outcome == "spike"), where
+            if planted and outcome == "violated":
+                own_rate = 5 * DT  # of the slowest channel
+                assert verdict.margin == pytest.approx(-planted.margin, rel=1e-6), where
+                ((first, last),) = verdict.deciding.violated
+                assert -DT <= grid.times[first] - planted.start <= own_rate, where
+                assert -own_rate <= grid.times[last - 1] - planted.end <= DT, where
