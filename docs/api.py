@@ -29,7 +29,10 @@ PACKAGE = Path(rhovec.__file__).parent
 SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
     "Formulae": (rhovec, ["parse", "Formula", "simplify", "random_formulae", "Schema"]),
     "Requirement files": (rhovec, ["read_requirements", "Requirement"]),
-    "Traces": (rhovec, ["read_traces", "TraceMeasure", "BaseMeasure"]),
+    "Traces": (
+        rhovec,
+        ["read_traces", "read_logs", "resample", "derive", "TraceMeasure", "BaseMeasure"],
+    ),
     "Robustness": (rhovec, ["robustness", "satisfaction"]),
     "Kernels": (
         rhovec,

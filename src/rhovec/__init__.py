@@ -20,7 +20,7 @@ from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA,
 from .models.model import Model, load
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
-from .traces import BaseMeasure, TraceMeasure, read_traces
+from .traces import BaseMeasure, TraceMeasure, derive, read_logs, read_traces, resample
 
 __version__ = "0.2.0.dev0"
 _FORMER = {"Trajectories": TraceMeasure}  # names of the first release, and what they are now
@@ -53,13 +53,16 @@ __all__ = [
     "StlKernel",
     "TraceMeasure",
     "compare",
+    "derive",
     "errors",
     "explain",
     "load",
     "parse",
     "random_formulae",
+    "read_logs",
     "read_requirements",
     "read_traces",
+    "resample",
     "robustness",
     "satisfaction",
     "simplify",

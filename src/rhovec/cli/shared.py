@@ -318,15 +318,16 @@ class TraceReading(Reading):
             "--traces",
             "-t",
             metavar="PATH",
-            help="A .csv, .tsv, .npy or .parquet file of traces, or a folder of them. "
+            help="A .csv, .tsv, .parquet, .mat, .npy or .npz file of traces, or a folder of them. "
             "May be repeated.",
             rich_help_panel=TRACES,
         ),
     ] = None
     layout: Annotated[
-        Literal["auto", "wide", "long"],
+        Literal["auto", "wide", "long", "rows"],
         typer.Option(
-            help="wide: one column per variable; long: the columns `variable` and `value`.",
+            help="wide: one column per variable; long: the columns `variable` and `value`; rows: one "
+            "row per trace.",
             rich_help_panel=TRACES,
         ),
     ] = "auto"

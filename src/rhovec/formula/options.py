@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from ..errors import RhovecError
 from . import lexer
 from .core import Formula
+from .derived import Derived
 from .expressions import ZERO, Expression
 
 # What a name that is defined stands for; a text says why it cannot be used.
@@ -28,6 +30,7 @@ class Options(NamedTuple):
     tolerance: float | Mapping[str, float] | None = None
     units: Mapping[str, str] = {}
     labels: Mapping[str, Mapping[str, float]] = {}
+    derived: Derived | None = None
 
 
 def exact_step(dt: float | str | Decimal) -> Fraction:
@@ -51,6 +54,7 @@ def options_of(
     tolerance: float | Mapping[str, float] | None = None,
     units: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
+    derived: Derived | None = None,
 ) -> Options:
     if rounding not in (None, "nearest", "down", "up"):
         raise RhovecError(f'rounding must be "nearest", "down" or "up", not {rounding!r}')
@@ -65,7 +69,10 @@ def options_of(
         _check_labels(labels)
     step = None if dt is None else exact_step(dt)
     known = frozenset(discrete).union(labels or ())
-    return Options(step, rounding, known, tolerance, units or {}, labels or {})
+    every_unit = units or {}
+    if derived is not None:
+        every_unit = ChainMap(derived.units, dict(every_unit))
+    return Options(step, rounding, known, tolerance, every_unit, labels or {}, derived)
 
 
 def _is_tolerance(value: object) -> bool:

@@ -25,6 +25,7 @@ from . import operators as ops
 from .atoms import NoVariableError
 from .bounds import BoundReader
 from .core import Formula
+from .derived import Derived, Operation
 from .expressions import (
     ARITHMETIC,
     MAX_LINEAR,
@@ -112,6 +113,7 @@ def parse(
     labels: Mapping[str, Mapping[str, float]] | None = None,
     definitions: Mapping[str, Definition] | None = None,
     dialect: str | None = None,
+    derived: Derived | None = None,
 ) -> Formula:
     """Read a formula.
 
@@ -125,17 +127,18 @@ def parse(
     definitions: formulae by name, which a text may use as if they stood there in parentheses.
     dialect: "rtamt" or "breach": the text is in that tool's language, where bounds are in seconds and
         samples without `dt` are 1 s apart, and means what it means there.
+    derived: takes products, quotients and rates of signals, which are then variables of the formula,
+        to be computed for each log.
 
     >>> str(parse("G[0,10] x_0 > 0.3 & x_1 < 2"))
     '( always[0,10] ( x_0 > 0.3 ) and x_1 < 2 )'
     """
-    plain = (
-        dt is None and rounding is None and tolerance is None and units is None and labels is None
-    )
+    plain = dt is None and rounding is None and tolerance is None and units is None
+    plain = plain and labels is None and derived is None
     if plain and discrete is _NO_NAMES:  # which most texts are, so that nothing needs a check
         options = _DEFAULTS
     else:
-        options = options_of(dt, rounding, discrete, tolerance, units, labels)
+        options = options_of(dt, rounding, discrete, tolerance, units, labels, derived)
     if dialect is None:
         return _Parser(text, options, definitions or {}).run()
     if tolerance is not None or any((discrete, units, labels, definitions)):
@@ -497,10 +500,20 @@ class _Parser(BoundReader):
             raise self.located(error, position) from None
         if not names_of(b) or (op == lexer.MUL and not names_of(a)):
             raise self.fail("a factor or divisor is a plain number; leave out its unit", position)
+        if self.options.derived is not None:
+            return self.derive("*" if op == lexer.MUL else "/", position, a, b)
         what = "product" if op == lexer.MUL else "quotient"
         raise self.fail(
             f"a {what} of signals is not linear; make it a derived channel of the file", position
         )
+
+    def derive(self, operation: Operation, position: int, *parts: Expression) -> Expression:
+        """A variable in the place of what is not linear in the samples at one time."""
+        assert self.options.derived is not None
+        try:
+            return self.options.derived.add(operation, parts, self.options.units)
+        except ExpressionError as error:
+            raise self.located(error, position) from None
 
     def located(self, error: Exception, position: int) -> ParseError:
         """What is wrong with an expression, as an error that says where."""
@@ -542,6 +555,8 @@ class _Parser(BoundReader):
             if op == lexer.CHANGED:
                 self.rows += atoms.changed(parts[0], self.options)
                 self.operands.append(opened)
+            elif op == lexer.RATE and self.options.derived is not None:
+                self.push(opened, self.derive("rate", opened, parts[0]))
             elif op == lexer.RATE:
                 step = self.options.step
                 if step is None:

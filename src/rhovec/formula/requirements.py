@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..errors import ParseError, Problem, RequirementError, RhovecError, RhovecWarning
 from .core import Formula
+from .derived import Derived
 from .expressions import Linear, names_of
 from .lexer import NAME, RESERVED
 from .options import Definition
@@ -348,7 +349,11 @@ def _value(
     if name in RESERVED:
         raise _Wrong(f"{name} is a word of the language; choose another name")
     if statement.kind == "definition":
-        return parse_definition(statement.text, definitions=values, **options)
+        meant = parse_definition(statement.text, definitions=values, **options)
+        derived: Derived | None = options.get("derived")
+        return (
+            meant if derived is None or isinstance(meant, Formula) else derived.rename(meant, name)
+        )
     value = _number(statement.text, definitions=values, **options)
     if name not in given:
         return value

@@ -1,0 +1,396 @@
+"""Arrays (.npy, .npz, .mat) and Arrow tables (.parquet, frames) as tables."""
+
+from __future__ import annotations
+
+import tokenize
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import MissingDependencyError, TraceError
+from .cells import SECONDS, CellError, Column, Series
+from .delimited import column
+from .tables import Options, Part, Roles, Table, find_roles, listed, split_table
+
+NO_PYARROW = 'reading {} needs pyarrow: pip install "rhovec[data]"'
+
+
+class Rows:
+    """A table whose rows are counted from 1."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def where(self, row: int) -> str:
+        return f", row {row + 1}"
+
+    def incomplete(self, row: int, column: str) -> TraceError:
+        return TraceError(
+            f"{self.name}, row {row + 1}, column {column!r}: missing or not finite; give every value"
+        )
+
+
+class Points(Rows):
+    """An array, whose samples are counted from 0."""
+
+    def __init__(self, name: str, trace: int):
+        super().__init__(name)
+        self._trace = trace
+
+    def where(self, row: int) -> str:
+        return f", point {row}"
+
+    def incomplete(self, row: int, column: str) -> TraceError:
+        return TraceError(
+            f"{self.name}, trace {self._trace}, variable {column!r}, point {row}: not finite"
+        )
+
+
+# -- NumPy and MATLAB ------------------------------------------------------------------------------
+
+
+def read_npy(file: Path, options: Options) -> list[Part]:
+    """The traces of an array (N, V, P) or (V, P)."""
+    try:
+        with file.open("rb") as stream:
+            array = np.lib.format.read_array(stream, allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
+        raise TraceError(f"{file}: no .npy file of a numeric array") from None
+    if array.dtype.kind not in "biuf":
+        raise TraceError(f"{file}: holds {array.dtype}, not real numbers")
+    shape = array.shape
+    if array.ndim not in (2, 3) or 0 in shape:
+        raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
+    batch = np.asarray(array[None] if array.ndim == 2 else array, np.float64)
+    names = options.variables or tuple(f"x_{i}" for i in range(batch.shape[1]))
+    if len(names) != batch.shape[1]:
+        raise TraceError(
+            f"{file}: shape {shape} has {batch.shape[1]} variables, but {len(names)} are named"
+        )
+    infinite = np.isinf(batch) | (np.isnan(batch) & options.strict)
+    if infinite.any():
+        n, v, p = np.unravel_index(infinite.argmax(), batch.shape)
+        raise TraceError(
+            f"{file}, trace {n}, variable {names[v]!r}, point {p}: {batch[n, v, p]} is not finite"
+        )
+    points = np.arange(batch.shape[2])
+    return [
+        Part(
+            "" if array.ndim == 2 else str(i),
+            {name: Series(values) for name, values in zip(names, trace, strict=True)},
+            None,
+            points,
+            Points(str(file), i),
+        )
+        for i, trace in enumerate(batch)
+    ]
+
+
+def read_npz(file: Path, options: Options) -> list[Part]:
+    """The trace whose variables are the vectors of an archive."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, SyntaxError, KeyError):
+        raise TraceError(f"{file}: no .npz file of numeric arrays") from None
+    return _from_vectors(file, arrays, options)
+
+
+def read_mat(file: Path, options: Options) -> list[Part]:
+    """The trace whose variables are the vectors of a MATLAB file, or of the one struct in it."""
+    try:
+        from scipy.io import loadmat
+        from scipy.io.matlab import MatReadError
+    except ImportError:
+        raise MissingDependencyError(
+            'reading .mat files needs scipy: pip install "rhovec[mat]"'
+        ) from None
+    try:
+        found = loadmat(file, simplify_cells=True)
+    except NotImplementedError:
+        raise TraceError(
+            f"{file}: this is MATLAB's format 7.3; save it by save(..., '-v7')"
+        ) from None
+    except (MatReadError, ValueError, TypeError, EOFError, OSError, IndexError, KeyError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise TraceError(f"{file}: no readable .mat file") from None
+    arrays = {name: value for name, value in found.items() if not name.startswith("__")}
+    while len(arrays) == 1 and isinstance(only := next(iter(arrays.values())), dict):
+        arrays = only
+    return _from_vectors(file, arrays, options)
+
+
+def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> list[Part]:
+    vectors = {name: np.squeeze(np.asarray(value)) for name, value in arrays.items()}
+    vectors = {name: value for name, value in vectors.items() if value.ndim == 1 and len(value)}
+    if not vectors:
+        raise TraceError(f"{file}: there is no vector in it; give one per variable, and the times")
+    roles = find_roles(str(file), list(vectors), options)
+    values = list(vectors.values())
+    source = Rows(str(file))
+    table = {
+        name: _from_array(source, name, values[place], roles.units[name], options)
+        for name, place in roles.variables.items()
+    }
+    times = None
+    if roles.time is not None:
+        factor, divisor = SECONDS[roles.time_unit or "s"]
+        times = (
+            _from_array(source, "time", values[roles.time], None, options).values * factor / divisor
+        )
+    length = len(values[roles.used[0]])
+    for place in roles.used:
+        if len(values[place]) != length:
+            a, b = (list(vectors)[i] for i in (roles.used[0], place))
+            raise TraceError(
+                f"{file}: {a!r} has {length} values, but {b!r} has {len(values[place])}; "
+                "give vectors of one length"
+            )
+    return split_table(Table(source, table, None, times, length), options)
+
+
+def _from_array(
+    source: Rows, name: str, values: np.ndarray, unit: str | None, options: Options
+) -> Series:
+    if values.dtype.kind == "b":
+        return Series(values.astype(np.float64), "flag", unit=unit)
+    if values.dtype.kind in "iuf" and (name not in options.labels or name in options.coded):
+        numbers = values.astype(np.float64)
+        if np.isinf(numbers).any():
+            row = int(np.isinf(numbers).argmax())
+            raise source.incomplete(row, name)
+        return Series(numbers, unit=unit)
+    if values.dtype.kind in "iufUO":
+        return _from_texts(source, name, [str(value) for value in values], unit, options)
+    raise TraceError(f"{source.name}: {name!r} holds {values.dtype}, not real numbers")
+
+
+def _from_texts(
+    source: Rows, name: str, cells: list[str], unit: str | None, options: Options
+) -> Series:
+    made = column(name, options)
+    try:
+        made.add(cells)
+        return made.series(unit)
+    except CellError as error:
+        raise TraceError(
+            f"{source.name}{source.where(error.row)}, column {name!r}: {error.reason}"
+        ) from None
+
+
+# -- Arrow -----------------------------------------------------------------------------------------
+
+
+def read_parquet(file: Path, options: Options) -> list[Part]:
+    """The traces of a parquet file; of its columns only those that are needed are read."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingDependencyError(NO_PYARROW.format(".parquet files")) from None
+    try:
+        header = parquet.read_schema(file).names
+        roles = find_roles(str(file), header, options)
+        used = list(dict.fromkeys(header[place] for place in roles.used))
+        found = parquet.read_table(file, columns=used)
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise TraceError(
+            f"{file}: no readable parquet file: {str(error).splitlines()[0]}"
+        ) from None
+    return _from_arrow(str(file), found, options)
+
+
+def read_frame(frame: Any, name: str, options: Options) -> list[Part]:
+    """The traces of anything with Arrow's interface: a frame of pandas or polars, an Arrow table."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingDependencyError(NO_PYARROW.format("frames")) from None
+    try:
+        return _from_arrow(name, pyarrow.table(frame), options)
+    except (pyarrow.ArrowException, TypeError) as error:
+        raise TraceError(f"{name}: no readable table: {str(error).splitlines()[0]}") from None
+
+
+def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:
+    header = list(found.column_names)
+    roles = find_roles(name, header, options)
+    if not found.num_rows:
+        raise TraceError(f"{name}: the table has no rows")
+    source = Rows(name)
+    ids = None
+    if roles.id is not None:
+        ids = _arrow_codes(source, header[roles.id], found.column(roles.id))
+    if any(_is_list(found.schema.types[place]) for place in roles.variables.values()):
+        return _from_lists(source, found, roles, ids, options)
+    times = None
+    if roles.time is not None:
+        times = _arrow_times(source, header[roles.time], found.column(roles.time), roles.time_unit)
+    series: dict[str, Series] = {}
+    if roles.name is None:
+        for variable, place in roles.variables.items():
+            series[variable] = _arrow_series(
+                source, header[place], variable, found.column(place), roles.units[variable], options
+            )
+    else:
+        codes, names = _arrow_codes(source, header[roles.name], found.column(roles.name))
+        (place,) = roles.variables.values()
+        for variable in options.variables or names:
+            if variable not in names:
+                raise TraceError(f"{name}: no variable {variable!r}; it has: {listed(names)}")
+            rows = np.flatnonzero(codes == names.index(variable))
+            values = found.column(place).take(rows)
+            if _is_text(values.type):
+                text = _ChosenRows(name, rows)
+                one = _from_texts(text, variable, _texts(values), None, options)
+            else:
+                one = _arrow_series(source, header[place], variable, values, None, options)
+            series[variable] = replace(one, rows=rows)
+    return split_table(Table(source, series, ids, times, found.num_rows), options)
+
+
+class _ChosenRows(Rows):
+    """Some rows of a table."""
+
+    def __init__(self, name: str, rows: np.ndarray):
+        super().__init__(name)
+        self._rows = rows
+
+    def where(self, row: int) -> str:
+        return super().where(int(self._rows[row]))
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in ("string", "large_string", "string_view")
+
+
+def _texts(values: Any) -> list[str]:
+    return ["" if value is None else str(value) for value in values.to_pylist()]
+
+
+def _arrow_codes(source: Rows, name: str, values: Any) -> tuple[np.ndarray, list[str]]:
+    cells = values.to_pylist()
+    if None in cells:
+        raise TraceError(f"{source.name}, row {cells.index(None) + 1}, column {name!r}: is missing")
+    known: dict[str, int] = {}
+    return np.array([known.setdefault(str(c), len(known)) for c in cells], np.int64), list(known)
+
+
+def _arrow_times(source: Rows, name: str, values: Any, unit: str | None) -> np.ndarray:
+    import pyarrow
+    import pyarrow.types as kinds
+
+    kind = values.type
+    if _is_text(kind):
+        made = Column()
+        try:
+            made.add(_texts(values))
+            return made.seconds(unit)
+        except CellError as error:
+            raise TraceError(
+                f"{source.name}{source.where(error.row)}, column {name!r}: {error.reason}"
+            ) from None
+    if kinds.is_timestamp(kind) or kinds.is_duration(kind) or kinds.is_time(kind):
+        whole = values.cast(pyarrow.int64() if kind.bit_width == 64 else pyarrow.int32())
+        factor, divisor = SECONDS[kind.unit]
+    else:
+        whole, (factor, divisor) = values, SECONDS[unit or "s"]
+    series = _arrow_series(source, name, name, whole, None, Options())
+    return series.values * factor / divisor
+
+
+def _arrow_series(
+    source: Rows, header: str, name: str, values: Any, unit: str | None, options: Options
+) -> Series:
+    import pyarrow
+    import pyarrow.types as kinds
+
+    kind = values.type
+    is_text = _is_text(kind.value_type if kinds.is_dictionary(kind) else kind)
+    if kinds.is_dictionary(kind) and not is_text:
+        values = values.cast(kind.value_type)
+        kind = values.type
+    by_text = name in options.labels and name not in options.coded
+    numeric = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
+    if not options.strict and (is_text or (by_text and (numeric or kinds.is_boolean(kind)))):
+        return _from_texts(source, name, _texts(values), unit, options)
+    if not (numeric or kinds.is_boolean(kind) or kinds.is_null(kind)):
+        raise TraceError(f"{source.name}, column {header!r}: holds {kind}, not real numbers")
+    numbers = values.cast(pyarrow.float64()) if not kinds.is_boolean(kind) else values.cast("int8")
+    column = np.array(numbers.to_numpy(zero_copy_only=False), np.float64)
+    wrong = np.isinf(column)
+    if wrong.any():
+        raise source.incomplete(int(wrong.argmax()), header)
+    return Series(column, "flag" if kinds.is_boolean(kind) else "number", unit=unit)
+
+
+def _from_lists(
+    source: Rows,
+    found: Any,
+    roles: Roles,
+    ids: tuple[np.ndarray, list[str]] | None,
+    options: Options,
+) -> list[Part]:
+    """Each row is a trace, whose variables are lists."""
+    parts = []
+    for row in range(found.num_rows):
+        place_of = f"{source.name}, row {row + 1}"
+
+        def cell(place: int, row: int = row, place_of: str = place_of) -> Any:
+            name, scalar = found.column_names[place], found.column(place)[row]
+            if not _is_list(scalar.type) or not scalar.is_valid:
+                held = str(scalar.type) if scalar.is_valid else "nothing"
+                raise TraceError(f"{place_of}, column {name!r}: {held} instead of a list")
+            return scalar.values
+
+        here = _ListRow(place_of)
+        series = {
+            name: _arrow_series(here, name, name, cell(place), roles.units[name], options)
+            for name, place in roles.variables.items()
+        }
+        times = None
+        if roles.time is not None:
+            times = _arrow_times(
+                here, found.column_names[roles.time], cell(roles.time), roles.time_unit
+            )
+        lengths = {name: len(one.values) for name, one in series.items()}
+        lengths |= {} if times is None else {"time": len(times)}
+        (first, length), *others = lengths.items()
+        for other, n in others:
+            if n != length:
+                raise TraceError(
+                    f"{place_of}: {first!r} has {length} values, but {other!r} has {n}"
+                )
+        if not length:
+            raise TraceError(f"{place_of}: the lists are empty")
+        one = str(row) if ids is None else ids[1][ids[0][row]]
+        if ids is not None and len(ids[1]) < found.num_rows:
+            one = f"{one}/{row}"
+        parts += [
+            part._replace(id=one)
+            for part in split_table(Table(here, series, None, times, length), options)
+        ]
+    return parts
+
+
+class _ListRow(Rows):
+    """The lists of one row of a table; samples are counted from 1."""
+
+    def where(self, row: int) -> str:
+        return f", value {row + 1}"
+
+    def incomplete(self, row: int, column: str) -> TraceError:
+        return TraceError(
+            f"{self.name}, column {column!r}, value {row + 1}: missing or not finite; give every value"
+        )

@@ -1,0 +1,411 @@
+"""CSV files as tables: any usual separator, encoding and decimal point.
+
+The csv module splits the lines, a block of rows at a time, and only the columns that are needed are
+converted. A line number is found by reading the file again, when an error needs it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import chain, islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ..errors import TraceError
+from .cells import NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
+from .tables import Options, Part, Roles, Table, find_roles, listed, split_table
+
+SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
+BLOCK_ROWS = 4096  # rows of text held as Python strings at once
+SAMPLE_BYTES = 1 << 16  # in which encoding and separator are looked for
+SAMPLE_ROWS = 20
+
+_EXCEL = re.compile(r"""["']?sep=(.)["']?\s*""", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?P<name>.*?)[\s_.-]*[\[(]?(?P<number>\d+)[\])]?")
+
+Row = list[str]
+
+
+class Text:
+    """A CSV file: its rows, and where they stand."""
+
+    def __init__(self, file: Path, options: Options):
+        self.name = str(file)
+        self.first_row = 1  # rows before the table: the header, and one of units
+        self.last_used = 0  # the last column that is needed
+        self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
+        self._file = file
+        self._strict = options.strict
+        with file.open("rb") as stream:
+            sample = stream.read(SAMPLE_BYTES)
+        self._encoding = options.encoding or _encoding(sample)
+        try:
+            text = codecs.getincrementaldecoder(self._encoding)("replace").decode(sample)
+        except LookupError:
+            raise TraceError(
+                f"there is no encoding {self._encoding!r}; use one such as utf-8, utf-16 or cp1252"
+            ) from None
+        self._require_text()
+        lines = text.splitlines()[options.skip_lines : options.skip_lines + SAMPLE_ROWS]
+        excel = _EXCEL.fullmatch(lines[0]) if lines else None
+        self._skipped = options.skip_lines + bool(excel)
+        self.separator = excel[1] if excel else _separator(lines, file.suffix.lower() == ".tsv")
+
+    def _open(self) -> TextIO:
+        return self._file.open(encoding=self._encoding, errors="surrogateescape", newline="")
+
+    def _reader(self, file: TextIO) -> Any:
+        lines = islice(file, self._skipped, None)
+        return csv.reader(lines, delimiter=self.separator, strict=True)
+
+    def blocks(self) -> Iterator[list[Row]]:
+        """The rows of the table, in blocks.
+
+        As long as rows have the length of the header, no Python code sees each of them.
+        """
+        done = self.first_row
+        with self._open() as file, suppress(csv.Error, UnicodeError):
+            reader = self._reader(file)
+            above = list(islice(reader, done))
+            while block := list(islice(reader, BLOCK_ROWS)):
+                while len(block) < BLOCK_ROWS and block and not block[-1]:
+                    block.pop()  # blank lines at the end
+                if {len(row) for row in above + block} != {len(above[0])}:
+                    break
+                yield block
+                done += len(block)
+            else:
+                return
+        with closing(self.rows()) as rows:
+            others = (row for _, row in islice(rows, done, None))
+            while block := list(islice(others, BLOCK_ROWS)):
+                yield block
+
+    def rows(self) -> Generator[tuple[int, Row]]:
+        """(line, cells) of each row that is not blank, the header first, all of one length."""
+        with self._open() as file:
+            reader = self._reader(file)
+            width = blank = 0  # how long a row is; the first blank line
+            try:
+                for row in reader:
+                    line = reader.line_num + self._skipped
+                    if not row:
+                        blank = blank or line
+                        continue
+                    if blank and width and self._strict:
+                        raise self._ragged(blank, 0, width)
+                    if len(row) != width and width:
+                        row = self._fitted(line, row, width)
+                        if not row:
+                            continue
+                    width = width or len(row)
+                    yield line, row
+            except csv.Error as error:
+                line = reader.line_num + self._skipped
+                raise TraceError(f"{self.name}:{line}: {error}; correct the quotes") from None
+            except UnicodeError:
+                raise TraceError(
+                    f"{self.name}: this is not {self._encoding} text; name its encoding, as in "
+                    "--encoding cp1252"
+                ) from None
+
+    def _require_text(self) -> None:
+        if "16" in self._encoding or "32" in self._encoding:
+            return
+        line = 1
+        with self._file.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                place = chunk.find(0)
+                line += chunk.count(b"\n", 0, len(chunk) if place < 0 else place)
+                if place >= 0:
+                    raise TraceError(
+                        f"{self.name}:{line}: binary data where text was expected; cut the file off "
+                        "before this line, or name its encoding, as in --encoding utf-16"
+                    )
+
+    def _fitted(self, line: int, row: Row, width: int) -> Row:
+        """A row of another length than the header, if that does not matter; empty if it is blank."""
+        if not self._strict:
+            if not any(map(str.strip, row)):
+                return []
+            if width > len(row) > self.last_used:
+                return row + [""] * (width - len(row))
+            if len(row) > width and not any(map(str.strip, row[width:])):
+                return row[:width]
+        raise self._ragged(line, len(row), width)
+
+    def _ragged(self, line: int, found: int, width: int) -> TraceError:
+        cells = "1 cell" if found == 1 else f"{found} cells"
+        advice = "quote a cell that holds the separator" if found > width else "complete the line"
+        return TraceError(f"{self.name}:{line}: {cells}, but the header has {width}; {advice}")
+
+    def row(self, row: int) -> tuple[int, Row]:
+        """(line, cells) of a row of the table."""
+        with closing(self.rows()) as rows:
+            return next(islice(rows, self.first_row + row, None))
+
+    def where(self, row: int) -> str:
+        return f":{self.row(row)[0]}"
+
+    def incomplete(self, row: int, column: str) -> TraceError:
+        name, place = self.places.get(column) or self.places[""]
+        line, cells = self.row(row)
+        cell = cells[place].strip()
+        if not cell:
+            reason = "the cell is empty"
+        elif is_number(cell):
+            reason = f"{cell} is not finite; give every value"
+        else:
+            reason = f"{cell[:40]!r} is not a number"
+        return TraceError(f"{self.name}:{line}, column {name!r}: {reason}")
+
+    @contextmanager
+    def locating(self, column: str, rows: Sequence[int] | None = None) -> Iterator[None]:
+        """Turn a CellError into one that says where; rows: those of the table that it counts."""
+        try:
+            yield
+        except CellError as error:
+            row = error.row if rows is None else rows[error.row]
+            if error.reason == NOT_FINITE:
+                raise self.incomplete(row, column) from None
+            line, _ = self.row(row)
+            raise TraceError(f"{self.name}:{line}, column {column!r}: {error.reason}") from None
+
+
+def _encoding(sample: bytes) -> str:
+    if sample.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    return "utf-8-sig" if sample.startswith(codecs.BOM_UTF8) else "utf-8"
+
+
+def _separator(lines: list[str], has_tabs: bool) -> str:
+    """The separator that most rows have as often as the header; of two such, the earlier one."""
+    best, chosen = 0, "\t" if has_tabs else ","
+    for separator in sorted(SEPARATORS, key=lambda s: s != chosen) if has_tabs else SEPARATORS:
+        widths = _widths(lines, separator)
+        alike = widths.count(widths[0]) if widths and widths[0] > 1 else 0
+        if alike > best:
+            best, chosen = alike, separator
+    return chosen
+
+
+def _widths(lines: list[str], separator: str) -> list[int]:
+    try:
+        return [len(row) for row in csv.reader(lines, delimiter=separator)]
+    except csv.Error:  # a cell beyond the module's limit
+        return [line.count(separator) + 1 for line in lines]
+
+
+def read_delimited(file: Path, options: Options) -> list[Part]:
+    """The traces of a CSV file."""
+    text = Text(file, options)
+    with closing(text.rows()) as rows:
+        line, first = next(rows, (0, []))
+        if not any(map(str.strip, first)):
+            raise TraceError(f"{file}: the file is empty")
+        header = [name.strip() for name in first]
+        if options.layout == "rows":
+            return _read_rows(text, header, rows, options)
+        if all(map(is_number, header)):
+            raise TraceError(
+                f"{file}:{line}: a number, but the first line must name the columns; if each row "
+                "is a trace, say so with --layout rows"
+            )
+        roles = find_roles(text.name, header, options)
+        text.last_used = max(roles.used)
+        text.places = {header[i]: (header[i], i) for i in roles.used}
+        text.places |= {name: (header[i], i) for name, i in roles.variables.items()}
+        text.places[""] = text.places[next(iter(roles.variables))]
+        top = next(rows, None)
+    if top is None:
+        raise TraceError(f"{file}: there is a header but no row below it")
+    if roles.time is not None and top[1][roles.time].strip("[]() ") in SECONDS:
+        roles = _with_units(roles, roles.time, top[1])
+        text.first_row += 1
+    return split_table(_read_table(text, header, roles, options), options)
+
+
+def _with_units(roles: Roles, time: int, row: Row) -> Roles:
+    """The roles with the units that stand in a row of their own below the names."""
+    units = {
+        name: row[place].strip("[]() ") or roles.units[name]
+        for name, place in roles.variables.items()
+    }
+    return roles._replace(units=units, time_unit=roles.time_unit or row[time].strip("[]() "))
+
+
+def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -> Table:
+    comma = text.separator != ","
+    time = Column(comma=comma)
+    ids: dict[str, int] = {}
+    id_codes: list[int] = []
+    columns: dict[str, Column] = {}
+    own_rows: dict[str, list[int]] = {}  # of the variables of a long table
+    wanted = options.variables and frozenset(options.variables)
+    places = list(dict.fromkeys(roles.used))
+    pick: Any = itemgetter(*places) if len(places) > 1 else lambda row: (row[places[0]],)
+    n_rows = 0
+
+    def add(name: str, place: int, cells: Sequence[str]) -> None:
+        if name not in columns:
+            columns[name] = column(name, options, comma)
+        with text.locating(header[place], own_rows.get(name)):
+            columns[name].add(cells)
+
+    for block in text.blocks():
+        cells = dict(zip(places, zip(*map(pick, block), strict=True), strict=True))
+        if roles.id is not None:
+            with text.locating(header[roles.id]):
+                id_codes += _codes(cells[roles.id], ids, n_rows)
+        if roles.time is not None:
+            with text.locating(header[roles.time]):
+                time.add(cells[roles.time])
+        if roles.name is None:
+            for name, place in roles.variables.items():
+                add(name, place, cells[place])
+        else:
+            with text.locating(header[roles.name]):
+                grouped = _grouped(cells[roles.name], n_rows)
+            (place,) = roles.variables.values()
+            for name, found in grouped.items():
+                own_rows.setdefault(name, []).extend(n_rows + i for i in found)
+                if wanted is None or name in wanted:
+                    add(name, place, [cells[place][i] for i in found])
+        n_rows += len(block)
+    series = {}
+    for name in options.variables or tuple(columns):
+        if name not in columns:
+            raise TraceError(f"{text.name}: no variable {name!r}; it has: {listed(list(own_rows))}")
+        place = roles.variables["value" if roles.name is not None else name]
+        with text.locating(header[place], own_rows.get(name)):
+            rows = np.array(own_rows[name]) if name in own_rows else None
+            series[name] = columns.pop(name).series(roles.units.get(name), rows)
+    times = None
+    if roles.time is not None:
+        with text.locating(header[roles.time]):
+            times = time.seconds(roles.time_unit)
+    named = (np.array(id_codes, np.int64), list(ids)) if roles.id is not None else None
+    return Table(text, series, named, times, n_rows)
+
+
+def column(name: str, options: Options, comma: bool = False) -> Column:
+    return Column(options.labels.get(name), name in options.coded, comma)
+
+
+def _codes(cells: Sequence[str], known: dict[str, int], before: int) -> list[int]:
+    codes = list(codes_of(cells, known))
+    if "" in known:
+        raise CellError(before + codes.index(known[""]), "the cell is empty")
+    return codes
+
+
+def _grouped(names: Sequence[str], before: int) -> dict[str, list[int]]:
+    """The places of each name."""
+    known: dict[str, int] = {}
+    codes = _codes(names, known, before)
+    groups: list[list[int]] = [[] for _ in known]
+    for i, code in enumerate(codes):
+        groups[code].append(i)
+    return dict(zip(known, groups, strict=True))
+
+
+# -- one row per trace -----------------------------------------------------------------------------
+
+
+def _read_rows(
+    text: Text, header: list[str], rows: Iterator[tuple[int, Row]], options: Options
+) -> list[Part]:
+    """Each row is a trace: `x_0, x_1, ...` (or times in the header) after an identifier, if any."""
+    if all(name == "" or is_number(name) for name in header):
+        rows = chain([(1, header)], rows)  # no header: these are samples
+        header = [str(i + 1) for i in range(len(header))]
+        text.first_row = 0
+        id_place = None if options.id_column is None else _place(text, header, options.id_column)
+        samples = {"": [i for i in range(len(header)) if i != id_place]}
+        times = None
+    else:
+        usual = next((n for n in header if n.lower() in ("trace", "id", "trace_id")), None)
+        asked = options.id_column or usual
+        id_place = None if asked is None else _place(text, header, asked)
+        samples, times = _sample_columns(header, id_place)
+    lengths = {len(places) for places in samples.values()}
+    if len(lengths) != 1:
+        why = "differ in number" if lengths else "are missing"
+        raise TraceError(
+            f"{text.name}: the columns of samples, x_0, x_1, ..., {why}; give each variable the same"
+        )
+    only = (options.variables or ("x_0",))[0] if len(samples) == 1 else ""
+    named = {name or only: places for name, places in samples.items()}
+    wanted = options.variables or tuple(named)
+    if len(samples) == 1 and len(wanted) == 1:
+        named = {wanted[0]: next(iter(samples.values()))}
+    for name in wanted:
+        if name not in named:
+            raise TraceError(
+                f"{text.name}: no columns {name}_0, {name}_1, ...; it has those of "
+                f"{listed(list(named))}"
+            )
+    text.places = {name: (header[named[name][0]], named[name][0]) for name in wanted}
+    found = [cells for _, cells in rows]
+    if not found:
+        raise TraceError(f"{text.name}: there is a header but no row below it")
+    ids = [
+        cells[id_place].strip() if id_place is not None else str(i) for i, cells in enumerate(found)
+    ]
+    repeated = {one for one, count in Counter(ids).items() if count > 1}
+    parts = []
+    for i, cells in enumerate(found):
+        series = {}
+        for name in wanted:
+            with text.locating(name, [i] * len(cells)):
+                made = column(name, options, text.separator != ",")
+                made.add([cells[place] for place in named[name]])
+                series[name] = made.series()
+        filled = np.any([~np.isnan(one.values) for one in series.values()], axis=0)
+        length = len(filled) - int(filled[::-1].argmax()) if filled.any() else 0
+        if not length:
+            raise TraceError(f"{text.name}{text.where(i)}: the row has no value")
+        first = np.arange(length)
+        one = f"{ids[i]}/{i}" if ids[i] in repeated else ids[i]
+        parts.append(
+            Part(
+                one,
+                {name: values.taken(first) for name, values in series.items()},
+                None if times is None else times[:length],
+                np.full(length, i),
+                text,
+            )
+        )
+    return parts
+
+
+def _place(text: Text, header: list[str], name: str) -> int:
+    if name not in header:
+        raise TraceError(f"{text.name}: there is no column {name!r}; it has: {listed(header)}")
+    return header.index(name)
+
+
+def _sample_columns(
+    header: list[str], id_place: int | None
+) -> tuple[dict[str, list[int]], np.ndarray | None]:
+    """The columns of each variable's samples in order, and the times that head them, if they do."""
+    others = [i for i in range(len(header)) if i != id_place]
+    headed = [i for i in others if is_number(header[i])]
+    if headed:
+        times = np.array([float(header[i]) for i in headed])
+        counted = np.array_equal(times, np.arange(len(times)) + times[0])
+        return {"": headed}, None if counted else times
+    columns: dict[str, list[tuple[int, int]]] = {}
+    for i in others:
+        match = _NUMBERED.fullmatch(header[i])
+        if match:
+            columns.setdefault(match["name"], []).append((int(match["number"]), i))
+    return {name: [i for _, i in sorted(found)] for name, found in columns.items()}, None

@@ -1,0 +1,322 @@
+"""Tables as traces: which column is what, and the split by identifier and by variable.
+
+Nothing here may take time quadratic in the number of columns: logs with tens of thousands of them
+exist.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from ..errors import TraceError
+from .cells import SECONDS, Series, split_unit
+
+ID_COLUMNS = ("trace", "id", "trace_id")
+TIME_COLUMNS = ("time", "t", "timestamp")
+NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
+MAX_NAMES = 8  # names listed in a message
+
+Layout = Literal["auto", "wide", "long", "rows"]
+REPAIR = "--repair-times sorts the rows, and takes the last one of several at a time"
+
+
+class Source(Protocol):
+    """Where a table comes from, for messages."""
+
+    name: str  # the file
+
+    def where(self, row: int) -> str:
+        """The place of a row in the file: ":7"."""
+
+    def incomplete(self, row: int, column: str) -> TraceError:
+        """The error about a cell that is no number, where every cell must be one."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How files are read; see `read_logs`."""
+
+    layout: Layout = "auto"
+    variables: tuple[str, ...] | None = None
+    id_column: str | None = None
+    time_column: str | None = None
+    time_unit: str | None = None
+    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    coded: Collection[str] = ()
+    flags: Collection[str] = ()
+    encoding: str | None = None
+    skip_lines: int = 0
+    repair_times: bool = False
+    strict: bool = False  # every cell of every column counts, and names are whole headers
+
+
+class Part(NamedTuple):
+    """A trace as its file has it."""
+
+    id: str  # empty if the file holds one trace and no id column
+    series: dict[str, Series]  # all of one length
+    times: np.ndarray | None  # (P,) seconds, in the order of the file
+    rows: np.ndarray  # (P,) rows of the file's table
+    source: Source
+
+    def row(self, name: str, point: int) -> int:
+        """The row of the table that a variable's sample stands in."""
+        own = self.series[name].rows
+        return int((self.rows if own is None else own)[point])
+
+    def fail(self, point: int, message: str) -> TraceError:
+        """The error about a sample."""
+        where = self.source.where(int(self.rows[point]))
+        return TraceError(f"{self.source.name}{where}: {message}")
+
+
+class Roles(NamedTuple):
+    """What the columns of a table are: places, counted from 0."""
+
+    variables: dict[str, int]  # of a wide table, or only "value"
+    units: dict[str, str | None]
+    id: int | None
+    time: int | None
+    time_unit: str | None
+    name: int | None  # the column of names, in a long table
+
+    @property
+    def used(self) -> list[int]:
+        others = (self.id, self.time, self.name)
+        return [*self.variables.values(), *(place for place in others if place is not None)]
+
+
+class Table(NamedTuple):
+    """The columns of a file that matter. A long table has a series per variable."""
+
+    source: Source
+    series: dict[str, Series]
+    ids: tuple[np.ndarray, list[str]] | None  # (rows,) codes, and the identifier of each
+    times: np.ndarray | None  # (rows,) seconds
+    n_rows: int
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, for a message."""
+    return ", ".join([*names[:MAX_NAMES], *(["..."] if len(names) > MAX_NAMES else [])]) or "none"
+
+
+def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
+    """Which column is what. A column may be named with or without its unit."""
+    if options.strict and options.variables is None and "" in header:
+        raise TraceError(f"{source}: column {list(header).index('') + 1} has no name")
+    split = [split_unit(name) for name in header]
+    counts, short = Counter(header), Counter(name for name, _ in split)
+    places = {name: i for i, (name, _) in enumerate(split) if short[name] == 1}
+    places |= {name: i for i, name in enumerate(header)}
+
+    def place(name: str) -> int:
+        if name not in places:
+            close = difflib.get_close_matches(name, header[:1000], 1)
+            hint = f"; is it {close[0]!r}?" if close else ""
+            raise TraceError(
+                f"{source}: there is no column {name!r}; it has: {listed(header)}{hint}"
+            )
+        if counts[name] > 1:
+            raise TraceError(f"{source}: column {name!r} appears twice")
+        return places[name]
+
+    def special(asked: str | None, usual: tuple[str, ...]) -> int | None:
+        if asked is not None:
+            return place(asked)
+        free = {
+            short_name.lower(): name
+            for name, (short_name, _) in reversed(list(zip(header, split, strict=True)))
+            if name not in taken and short_name not in taken
+        }
+        return next((place(free[name]) for name in usual if name in free), None)
+
+    taken = set(options.variables or ())
+    names: tuple[str, ...] = NAME_COLUMNS[:1] if options.strict else NAME_COLUMNS
+    lower = {name.lower(): name for name, _ in reversed(split)}
+    named = next((lower[name] for name in names if name in lower), None)
+    is_long = options.layout == "long" or (
+        options.layout == "auto" and named is not None and "value" in lower
+    )
+    id_place = special(options.id_column, ID_COLUMNS)
+    time_place = special(options.time_column, TIME_COLUMNS)
+    if is_long:
+        name_place = place(named or "variable")
+        wanted = {"value": place(lower.get("value", "value"))}
+    else:
+        name_place = None
+        if options.variables is not None:
+            wanted = {name: place(name) for name in options.variables}
+        else:
+            wanted = {}
+            for i, (whole, (name, _)) in enumerate(zip(header, split, strict=True)):
+                if whole and i not in (id_place, time_place):
+                    wanted[whole if options.strict or short[name] > 1 else name] = place(whole)
+    for name, i in wanted.items():
+        if i in (id_place, time_place):
+            raise TraceError(f"{source}: column {name!r} is the id or the time, not a variable")
+    if not wanted:
+        raise TraceError(f"{source}: there is no column besides id and time")
+    units = {name: split[i][1] for name, i in wanted.items()}
+    return Roles(
+        wanted, units, id_place, time_place, _time_unit(source, header, time_place, options), name_place
+    )  # fmt: skip
+
+
+def _time_unit(
+    source: str, header: Sequence[str], place: int | None, options: Options
+) -> str | None:
+    """The unit of the time column that its header or the options name."""
+    unit = options.time_unit
+    if unit is None and place is not None:
+        unit = split_unit(header[place])[1]
+    if unit is not None and unit not in SECONDS:
+        raise TraceError(
+            f"{source}: the times are in {unit!r}, which is no unit of time; name one of "
+            f"{', '.join(SECONDS)} with --time-unit"
+        )
+    return unit
+
+
+def split_table(table: Table, options: Options) -> list[Part]:
+    """The traces of a table: one per identifier."""
+    times = _complete_times(table, options.strict)
+    is_long = any(series.rows is not None for series in table.series.values())
+    lacking = None if times is None or is_long else np.isnan(times)
+    if lacking is not None and lacking.all():
+        raise TraceError(f"{table.source.name}: no row has a time")
+    if table.ids is None and not is_long and (lacking is None or not lacking.any()):
+        return [Part("", table.series, times, np.arange(table.n_rows), table.source)]
+    codes, ids = table.ids or (np.zeros(table.n_rows, np.int64), [""])
+    if is_long:
+        return _split_long(table, codes, ids, times, options)
+    groups = _groups(codes, len(ids))
+    if lacking is not None:
+        groups = [rows[~lacking[rows]] for rows in groups]
+    return [
+        Part(
+            one,
+            {name: series.taken(rows) for name, series in table.series.items()},
+            None if times is None else times[rows],
+            rows,
+            table.source,
+        )
+        for one, rows in zip(ids, groups, strict=True)
+        if len(rows)
+    ]
+
+
+def _complete_times(table: Table, strict: bool) -> np.ndarray | None:
+    """The times. Only rows without any value may have none."""
+    if table.times is None or not np.isnan(table.times).any():
+        return table.times
+    lacking = np.isnan(table.times)
+    if not strict:
+        filled = np.zeros(table.n_rows, bool)
+        for series in table.series.values():
+            rows = slice(None) if series.rows is None else series.rows
+            filled[rows] |= ~np.isnan(series.values)
+        lacking &= filled
+    if lacking.any():
+        row = int(lacking.argmax())
+        raise TraceError(f"{table.source.name}{table.source.where(row)}: the row has no time")
+    return table.times
+
+
+def _split_long(
+    table: Table,
+    codes: np.ndarray,
+    ids: list[str],
+    times: np.ndarray | None,
+    options: Options,
+) -> list[Part]:
+    """Series of one trace need not have samples at the same times, unless reading is strict."""
+    source, names = table.source, list(table.series)
+    own_rows = {name: _rows_of(series) for name, series in table.series.items()}
+    groups = {name: _groups(codes[rows], len(ids)) for name, rows in own_rows.items()}
+    parts = []
+    for i, one in enumerate(ids):
+        picked = {name: groups[name][i] for name in names}
+        rows = {name: own_rows[name][picked[name]] for name in names}
+        counts = [len(r) for r in rows.values()]
+        if not any(counts):
+            raise TraceError(f"{source.name}: {named(one)}no value of {listed(names)}")
+        series = {
+            name: replace(table.series[name].taken(picked[name]), rows=rows[name]) for name in names
+        }
+        first = rows[names[0]]
+        if times is None or options.strict:
+            other = next((v for v, n in enumerate(counts) if n != counts[0]), None)
+            if other is not None:
+                raise TraceError(
+                    f"{source.name}: {named(one)}variable {names[0]!r} has {counts[0]} values, "
+                    f"but {names[other]!r} has {counts[other]}; give each one row per time step"
+                )
+            if times is not None:
+                _require_same_times(source, times, rows)
+            parts.append(Part(one, series, None if times is None else times[first], first, source))
+        else:
+            parts.append(_merged(one, series, rows, times, source, options.repair_times))
+    return parts
+
+
+def _rows_of(series: Series) -> np.ndarray:
+    assert series.rows is not None
+    return series.rows
+
+
+def _require_same_times(source: Source, times: np.ndarray, rows: dict[str, np.ndarray]) -> None:
+    (name, first), *others = rows.items()
+    for other, own in others:
+        wrong = times[own] != times[first]
+        if wrong.any():
+            p = int(wrong.argmax())
+            raise TraceError(
+                f"{source.name}{source.where(int(own[p]))}: {other!r} is at time "
+                f"{times[own[p]]:g} where {name!r} is at {times[first[p]]:g}"
+            )
+
+
+def _merged(
+    one: str,
+    series: dict[str, Series],
+    rows: dict[str, np.ndarray],
+    times: np.ndarray,
+    source: Source,
+    repair: bool,
+) -> Part:
+    """The series at all times at which one of them has a sample."""
+    instants, index = np.unique(times[np.concatenate(list(rows.values()))], return_inverse=True)
+    places = np.split(index, np.cumsum([len(r) for r in rows.values()])[:-1])
+    shown = np.zeros(len(instants), np.int64)
+    merged = {}
+    for (name, values), own, place in zip(series.items(), rows.values(), places, strict=True):
+        falls = np.diff(place) <= 0
+        if falls.any() and not repair:
+            p = int(falls.argmax())
+            raise TraceError(
+                f"{source.name}{source.where(int(own[p + 1]))}: the time of {name!r} goes from "
+                f"{times[own[p]]:g} to {times[own[p + 1]]:g}, but it must increase; {REPAIR}"
+            )
+        spread = np.full(len(instants), np.nan)
+        spread[place] = values.values  # of samples at one time the last one counts
+        shown[place] = own
+        merged[name] = replace(values, values=spread, rows=None)
+    return Part(one, merged, instants, shown, source)
+
+
+def _groups(codes: np.ndarray, n: int) -> list[np.ndarray]:
+    """The rows of each code, in order."""
+    stops = np.cumsum(np.bincount(codes, minlength=n))
+    return np.split(np.argsort(codes, kind="stable"), stops[:-1])
+
+
+def named(trace_id: str) -> str:
+    """How messages name a trace of a file."""
+    return f"trace {trace_id!r}: " if trace_id else ""

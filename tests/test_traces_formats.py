@@ -1,0 +1,187 @@
+"""Logs in formats other than text, several logs in one file, and columns converted two ways."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rhovec.errors import MissingDependencyError, TraceError
+from rhovec.traces import Log, cells, read_logs, read_traces
+
+nan = np.nan
+
+
+def same(log: Log, times: list[float], **channels: list[float]) -> None:
+    assert log.times.tolist() == times
+    assert log.channels.keys() == channels.keys()
+    for name, values in channels.items():
+        np.testing.assert_array_equal(log.channels[name].values, values)
+
+
+class Frame:
+    """Any frame: all that is known of it is Arrow's interface."""
+
+    def __init__(self, table: Any):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def test_parquet_and_frames(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = pa.table(
+        {
+            "Time (ms)": [0, 100, 300],
+            "v (m/s)": [1.5, None, 2.5],
+            "on": [True, False, None],
+            "gear": pa.array(["P", "D", "D"]).dictionary_encode(),
+            "n": pa.array([1, 2, 3], pa.int8()),
+            "words": ["1", "2", "x"],
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    names = ["v", "on", "gear", "n"]
+    for data in (tmp_path / "a.parquet", table, Frame(table)):
+        (log,) = read_logs(data, variables=names, labels={"gear": {"D": 5}})
+        same(log, [0, 0.1, 0.3], v=[1.5, nan, 2.5], on=[1, 0, nan], gear=[6, 5, 5], n=[1, 2, 3])
+        assert [log.channels[n].kind for n in names] == ["number", "flag", "enumeration", "number"]
+        assert log.units == {"v": "m/s"}
+        assert log.labels == {"gear": {"D": 5, "P": 6}}
+        with pytest.raises(TraceError, match=r", row 3, column 'words': 'x' is not a number"):
+            next(read_logs(data, variables=["words"]))
+    views = pa.table(
+        {
+            "id": ["a", "a", "b"],
+            "g": pa.array(["P", "D", "D"], getattr(pa, "string_view", pa.string)()),
+        }
+    )
+    a, b = read_logs(views)
+    assert (a.name, b.name) == ("a", "b")
+    same(a, [0, 1], g=[0, 1])
+    dated = pa.table({"t": pa.array([10**9, 2 * 10**9], pa.timestamp("ns")), "x": [1, 2]})
+    same(next(read_logs(dated)), [1, 2], x=[1, 2])
+    same(next(read_logs(pa.table({"t": ["12:00:00", "12:00:01"], "x": [1, 2]}))), [43200, 43201],
+         x=[1, 2])  # fmt: skip
+    long = pa.table({"t": [0, 0, 1], "signal": ["x", "g", "x"], "value": ["1.5", "D", "2"]})
+    same(next(read_logs(long)), [0, 1], x=[1.5, 2], g=[0, nan])
+    with pytest.raises(TraceError, match=r"frame, row 2, column 't': missing or not finite"):
+        next(read_logs(pa.table({"t": [0, float("inf")], "x": [1, 2]})))
+    with pytest.raises(TraceError, match="'x': holds struct"):
+        next(read_logs(pa.table({"t": [0], "x": [{"a": 1}]})))
+
+
+def test_lists_are_a_log_per_row(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "id": ["a", "b"],
+        "time": [[0.0, 0.5, 1.0], [0.0, 2.0]],
+        "x": [[1.0, None, 3.0], [4.0, 5.0]],
+        "g": [["P", "D", "P"], ["D", "D"]],
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    a, b = read_logs(tmp_path / "a.parquet", labels={"g": {"D": 0}})
+    assert (a.name, b.name) == ("a", "b")
+    same(a, [0, 0.5, 1], x=[1, nan, 3], g=[1, 0, 1])
+    same(b, [0, 2], x=[4, 5], g=[0, 0])
+    short = pa.table({"x": [[1, 2]], "y": [[1]]})
+    with pytest.raises(TraceError, match="frame, row 1: 'x' has 2 values, but 'y' has 1"):
+        next(read_logs(short))
+    with pytest.raises(TraceError, match="row 1: the lists are empty"):
+        next(read_logs(pa.table({"x": pa.array([[]], pa.list_(pa.float64()))})))
+    with pytest.raises(TraceError, match="row 2, column 'x': nothing instead of a list"):
+        list(read_logs(pa.table({"x": [[1.0], None]})))
+    even = pa.table({"x": [[1.0, 2.0], [3.0, 4.0]]})
+    parquet.write_table(even, tmp_path / "b.parquet")
+    assert [v.tolist() for v in read_traces(tmp_path / "b.parquet").values] == [[[1, 2]], [[3, 4]]]
+
+
+def test_frames_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    pa = pytest.importorskip("pyarrow")
+    frame = Frame(pa.table({"x": [1]}))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install .rhovec\[data\]"):
+        read_logs(frame)
+
+
+def test_mat_and_npz(tmp_path: Path) -> None:
+    io = pytest.importorskip("scipy.io")
+    vectors = {
+        "time": np.arange(3) / 2,
+        "x": np.array([1, 2, 3]),
+        "on": np.array([True, False, True]),
+    }
+    gears = np.array(["P", "D", "D"], dtype=object)
+    io.savemat(tmp_path / "a.mat", {**vectors, "g": gears, "note": "text", "m": np.eye(3)})
+    io.savemat(tmp_path / "b.mat", {"run": {**vectors, "g": gears}})
+    np.savez(tmp_path / "c.npz", **vectors, g=np.array(["P", "D", "D"]))
+    for name in ("a.mat", "b.mat", "c.npz"):
+        (log,) = read_logs(tmp_path / name, variables=["x", "g"], labels={"g": {"D": 3}})
+        same(log, [0, 0.5, 1], x=[1, 2, 3], g=[4, 3, 3])
+    (log,) = read_logs(tmp_path / "c.npz", variables=["on"])
+    assert log.channels["on"].values.tolist() == [1, 0, 1]
+    np.savez(tmp_path / "d.npz", time=np.arange(3), x=np.arange(4))
+    with pytest.raises(TraceError, match=r"'x' has 4 values, but 'time' has 3"):
+        next(read_logs(tmp_path / "d.npz"))
+    for suffix in (".mat", ".npz"):
+        (tmp_path / f"junk{suffix}").write_bytes(b"junk" * 100)
+        with pytest.raises(TraceError, match=f"junk{suffix}: no "):
+            next(read_logs(tmp_path / f"junk{suffix}"))
+    (tmp_path / "h.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(512))
+    with pytest.raises(TraceError, match=r"format 7.3; save it by save\(..., '-v7'\)"):
+        next(read_logs(tmp_path / "h.mat"))
+
+
+def test_several_logs_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,t,x\nb,0,1\na,5,2\nb,3,3\n")
+    (tmp_path / "r.csv").write_text("class,x_0,x_1,x_2\nup,1,2,3\nup,4,5,\ndown,6,7,8\n")
+    b, a = read_logs(tmp_path / "a.csv")
+    assert (b.name, a.name) == ("b", "a")
+    same(b, [0, 3], x=[1, 3])
+    same(a, [5], x=[2])
+    rows = list(read_logs(tmp_path / "r.csv", layout="rows", id_column="class"))
+    assert [log.name for log in rows] == ["up/0", "up/1", "down"]
+    same(rows[1], [0, 1], x=[4, 5])
+    assert not rows[0].timed
+    assert next(read_logs([tmp_path / "a.csv", tmp_path / "r.csv"])).name == "a/b"
+
+
+def test_the_next_file_is_read_when_it_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("x\n1\n")
+    (tmp_path / "2.csv").write_text("x\noops\n1\n")
+    logs = read_logs(tmp_path)
+    assert next(logs).name == "1"
+    with pytest.raises(TraceError, match=r"2\.csv:2"):
+        next(logs)
+
+
+number = st.floats(allow_nan=False, allow_infinity=False)
+odd = ["", " 1", "nan", "NA", "+3", "1_0", "٣", "0x1", "x", "on", "-"]
+cell = st.one_of(
+    number.map(repr), number.map("{:.3f}".format), st.integers().map(str), st.sampled_from(odd)
+)
+
+
+@given(st.lists(cell, min_size=1, max_size=12))
+def test_pyarrow_and_python_convert_alike(column: list[str]) -> None:
+    pytest.importorskip("pyarrow")
+    found = []
+    for least in (0, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cells, "ARROW_CELLS", least)
+            made = cells.Column()
+            try:
+                made.add(column)
+                series = made.series()
+                found.append((series.kind, series.values.tobytes(), dict(series.labels)))
+            except cells.CellError as error:
+                found.append((error.row, error.reason))
+    assert found[0] == found[1]
