@@ -17,7 +17,7 @@ from rhovec.formula.schema import SchemaChannel
 from rhovec.search import Hit, Index, coarse
 from rhovec.search import file as file_module
 from rhovec.search import index as index_module
-from rhovec.search.vectors import Signatures
+from rhovec.spaces import Signatures
 
 KERNEL = rv.StlKernel(n_traces=64)
 FORMULAE = rv.random_formulae(400, 0)

@@ -133,7 +133,7 @@ def add(
     """
     with _opened(library, model, formulae=True) as index:
         requirements = reading.requirements(index.schema)
-        with _vectors(requirements, index.vectors, index.schema) as progress:
+        with _vectors(requirements, index.vectors, index.lowering) as progress:
             ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
         _tell({"added": ids, "formulae": len(index)}, as_json)
 
@@ -211,7 +211,7 @@ def search(
             found, facts = choice(rows), [{"query": f"row {i}"} for i in range(len(rows))]
         else:
             requirements = reading.requirements(index.schema)
-            with _vectors(requirements, index.vectors, index.schema):
+            with _vectors(requirements, index.vectors, index.lowering):
                 found = choice(requirements)
             named = origins(requirements, "query_")
             facts = [
@@ -285,7 +285,7 @@ def _vectors(
     requirements: Sequence[Requirement], vectors: Any, schema: Schema | None
 ) -> Iterator[Progress]:
     """A progress bar while vectors are made; an error that is due to a requirement names it."""
-    from ..search.vectors import as_vectors
+    from ..spaces import as_vectors
 
     def probe(formulae: list[Formula]) -> object:
         lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
