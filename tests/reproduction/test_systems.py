@@ -72,9 +72,9 @@ def test_a_car_shifts_up_one_gear_at_a_time_and_stops_when_braked() -> None:
     assert set(np.unique(gear)) == {1, 2, 3, 4}
     assert (speed >= 0).all() and (rpm >= 600).all() and (rpm <= 6000).all()
     assert (brake[throttle >= 40] == 0).all()
-    slowed = np.diff(speed, axis=1)[(brake[:, :-1] > 200) & (throttle[:, :-1] < 5)]
-    # The engine may push on for a moment after a high throttle.
-    assert (slowed <= 0).mean() > 0.9 and len(slowed) > 20
+    braked = (brake[:, :-1] > 200) & (throttle[:, :-1] < 5) & (speed[:, :-1] > 10)
+    slowed = np.diff(speed, axis=1)[braked]  # a slower car may creep at idle
+    assert (slowed < 0).mean() > 0.95 and len(slowed) > 20
     faster = np.diff(speed, axis=1)[(throttle[:, :-1] > 90) & (speed[:, :-1] < 60)]
     assert (faster > 0).all() and len(faster) > 20
 
