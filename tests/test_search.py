@@ -580,7 +580,7 @@ def test_lists_that_do_not_fit_the_formulae_are_refused() -> None:
 
 def test_arguments_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
     rv.Index.build(["x_0 > 0"], tmp_path / "library").close()
-    with pytest.raises(rv.RhovecError, match="vectors must be a model or a kernel"):
+    with pytest.raises(rv.RhovecError, match="vectors must be a space, a model or a kernel"):
         rv.Index.open(tmp_path / "library", vectors="x")  # type: ignore[arg-type]
     index = rv.Index.open(tmp_path / "library")
     with pytest.raises(rv.RhovecError, match="rerank must be"):

@@ -328,11 +328,6 @@ class CentredKernel(StlKernel):
     formulae whose robustness hardly differs between traces. The arguments are those of StlKernel.
     """
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.normalised:
-            raise RhovecError("a correlation is normalised: leave out normalised=False")
-
     def _stream(self, formulae: Programs, progress: Progress | None = None) -> Iterator[Any]:
         """Features less their mean over all traces. The traces are gone through twice."""
         sums: Any = 0.0

@@ -234,7 +234,10 @@ class Model:
 
     def unit_rows(self, vectors: Any) -> np.ndarray:
         """Vectors (D,) or (B, D) of kind "kernel", as float32 of length one."""
-        wanted = f"this model's have {self.dimension}; give vectors of kind kernel of the model that made them"
+        wanted = (
+            f"this model's have {self.dimension}; give vectors of kind kernel of the model that "
+            "made them"
+        )
         return unit_rows(vectors, (self.dimension,), wanted).astype(np.float32)
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:

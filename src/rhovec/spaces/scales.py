@@ -189,7 +189,7 @@ class _Scaled(SampledKernel):
 
     def check(self, formulae: Formulae) -> Programs:
         assert self.scales is not None
-        return self.scales.lower(super().check(formulae))
+        return self.scales.lower(super().check(self.scales.read(formulae)[0]))
 
 
 class ScaledKernel(_Scaled, StlKernel):

@@ -108,10 +108,11 @@ class Space:
             raise RhovecError(f"seed must be a whole number >= 0, not {seed!r}")
         given = as_given(traces, variables)
         n = len(given.values)
-        if n < MIN_TRACES:
+        different = len({trace.tobytes() for trace in given.values})
+        if different < MIN_TRACES:
             raise TraceError(
-                f"a space needs {MIN_TRACES} traces or more, and there are {n}; record more, or compare "
-                "formulae by rv.StlKernel on these"
+                f"a space needs {MIN_TRACES} different traces or more, and there are {different}; "
+                "record more, or compare formulae by the kernel on these"
             )
         if n > MAX_TRACES:
             chosen = np.sort(np.random.default_rng(seed).permutation(n)[:MAX_TRACES])
@@ -207,8 +208,8 @@ class Space:
         missed = np.sqrt(np.maximum(0, 1 - lengths[:, 0] ** 2))
         if warn and missed.max() > MISSED:
             warnings.warn(
-                f"the directions miss much of {(missed > MISSED).sum()} of {len(rows)} formulae (residual "
-                f"up to {missed.max():.2f}); fit the space with them in formulae=, or ask its kernel",
+                f"the space misses much of {(missed > MISSED).sum()} of {len(rows)} formulae (residual "
+                f"up to {missed.max():.2f}); fit it with these as formulae, or ask its kernel",
                 RhovecWarning, stacklevel=2,
             )  # fmt: skip
         out = np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)

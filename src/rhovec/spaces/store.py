@@ -4,8 +4,8 @@
     space-XXXXXXXXXXXX.safetensors  the standardised traces and the directions, both float32
 
 Nothing in it is code or pickle. The data file is named by its SHA-256 and written first; then space.json
-takes its place in one step. So a kill leaves the old space or the new one; data files that space.json does
-not name are removed when the next space is saved. Reading checks hash, shapes, numbers and schema.
+takes its place in one step. So a kill leaves the old space or the new one. Data files that space.json
+does not name are removed when the next space is saved. Reading checks hash, shapes, numbers and schema.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -155,7 +156,7 @@ def load(path: str | Path | None = None, device: str | None = None) -> Model | S
 
     device: for a model, None for NumPy; "cpu", "cuda" or "cuda:1" for torch.
     """
-    if path is None or not (Path(path) / DESCRIPTION).exists():
+    if path is None or not os.path.exists(Path(path) / DESCRIPTION):
         return models.load(path, device)
     if device is not None:
         raise RhovecError("a space of traces has no network: load it without a device")
