@@ -175,7 +175,7 @@ def space(
         raise RhovecError("--set goes with a file of formulae (-F)")
     formulae = reading.requirements(None, traces) if given else ()
     made = Space.fit(
-        traces, dt=None if options["dt"] is None else float(exact_step(options["dt"])), units=options["units"],
+        traces, dt=options["dt"] and float(exact_step(options["dt"])), units=options["units"],
         discrete=split_names(reading.discrete), tolerance=reading.tolerance, formulae=formulae,
         error=error, sigma2=sigma2, centred=centred, seed=seed,
     )  # fmt: skip
