@@ -58,7 +58,7 @@ def inverter(*formulae: Formula) -> Inverter:
 
 def moved(phi: Formula, rng: np.random.Generator) -> Formula:
     """The formula with other numbers."""
-    numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
+    numbers = inverse._Numbers(phi, inverse.Limits())
     spread = np.where(numbers.probe == 1, 4.0, 0.4)
     return numbers.put(numbers.values + spread * rng.standard_normal(len(spread)))
 
@@ -82,7 +82,12 @@ def test_numbers_are_found_back() -> None:
     targets = KERNEL.signatures(FORMULAE)
     before, after = (
         np.array(
-            [found[0].similarity for found in choose(KERNEL.signatures, targets, groups, budget)]
+            [
+                found[0].similarity
+                for found in choose(
+                    KERNEL.signatures, targets, groups, inverse.Limits(budget=budget)
+                )
+            ]
         )
         for groups in [[[phi] for phi in starts]]
         for budget in (0, inverse.BUDGET)
@@ -108,7 +113,7 @@ def test_an_operand_without_meaning_is_dropped() -> None:
 
 def test_probes_change_one_number_each() -> None:
     for phi in FORMULAE:
-        numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
+        numbers = inverse._Numbers(phi, inverse.Limits())
         assert numbers.put(numbers.values) == phi
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
@@ -119,7 +124,7 @@ def test_probes_change_one_number_each() -> None:
 
 def test_numbers_stay_within_their_limits() -> None:
     phi = rv.parse("always[3,20] (x_0 >= 0.3 until[0,4] x_1 <= -0.5)")
-    numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
+    numbers = inverse._Numbers(phi, inverse.Limits())
     rng = np.random.default_rng(1)
     for _ in range(200):
         put = numbers.put(numbers.values + 300 * rng.standard_normal(len(numbers.values)))

@@ -189,27 +189,7 @@ class Model:
 
         The ends are the given formulae, those between them are decoded.
         """
-        if steps < 2:
-            raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
-        ends, _ = as_formulae([first, second])
-        a, b = self.embed(ends).astype(np.float64)
-        angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
-        shares = np.linspace(0, 1, steps)
-        between = shares[1:-1, None]
-        # Between two that are almost the same, or opposite, take the straight line.
-        straight = min(angle, np.pi - angle) < 1e-4
-        way = (1 - between, between) if straight else (
-            np.sin((1 - between) * angle), np.sin(between * angle)
-        )  # fmt: skip
-        formulae = [ends[0], ends[1]]
-        if steps > 2:
-            decoded = self.decode(way[0] * a + way[1] * b, k=1)
-            formulae[1:1] = [group[0] for group in decoded]
-        near = self.embed(formulae, warn=False) @ np.stack([a, b], axis=1)
-        return [
-            Step(share, phi, *values)
-            for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
-        ]
+        return interpolated(self, as_formulae([first, second])[0], steps)
 
     @cached_property
     def inverter(self) -> Inverter:
@@ -288,6 +268,34 @@ def load(path: str | Path | None = None, device: str | None = None) -> Model:
     folder = _folder(path)
     config, tensors = store.read(folder)
     return Model(config, tensors, device, folder)
+
+
+def interpolated(
+    space: Any,
+    ends: list[Formula],
+    steps: int,
+    similarity: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> list[Step]:
+    """`interpolate` of any space with `embed` and `decode`; similarity: of an inner product."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+        raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
+    a, b = space.embed(ends).astype(np.float64)
+    angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
+    shares = np.linspace(0, 1, steps)
+    between = shares[1:-1, None]
+    # Between two that are almost the same, or opposite, take the straight line.
+    straight = min(angle, np.pi - angle) < 1e-4
+    way = (1 - between, between) if straight else (
+        np.sin((1 - between) * angle), np.sin(between * angle)
+    )  # fmt: skip
+    formulae = [ends[0], ends[1]]
+    if steps > 2:
+        formulae[1:1] = [group[0] for group in space.decode(way[0] * a + way[1] * b, k=1)]
+    near = similarity(space.embed(formulae, warn=False) @ np.stack([a, b], axis=1))
+    return [
+        Step(share, phi, *values)
+        for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
+    ]
 
 
 def describe(findings: Sequence[Finding], count: int) -> str:
