@@ -117,7 +117,7 @@ def test_probes_change_one_number_each() -> None:
         assert numbers.put(numbers.values) == phi
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
-            difference = inverse._Numbers(probe, inverse.MAX_THRESHOLD).values - numbers.values
+            difference = inverse._Numbers(probe, inverse.Limits()).values - numbers.values
             assert difference[i] == pytest.approx(step, abs=1e-9) or not difference.any()
             assert not np.delete(difference, i).any()
 
@@ -139,7 +139,7 @@ def test_numbers_stay_within_their_limits() -> None:
 
 def test_changes_are_formulae_and_differ() -> None:
     for phi in FORMULAE:
-        changed = list(inverse._changes(phi))
+        changed = list(inverse._changes(phi, inverse.MAX_BOUND))
         assert phi not in changed
         assert all(rv.parse(str(psi)) == psi for psi in changed)
         unary = np.isin(phi.code[:, 0], (ops.NOT, ops.ALWAYS, ops.EVENTUALLY)).sum()
@@ -218,10 +218,10 @@ def test_the_budget_is_kept() -> None:
     noise = rng.standard_normal((3, 200)).astype(np.float32)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     starts = FORMULAE[:12]
-    choose(embed, noise, [starts] * 3, budget=0)
+    choose(embed, noise, [starts] * 3, inverse.Limits(budget=0))
     assert counts == [36]
     counts.clear()
-    choose(embed, noise, [starts] * 3, budget=100)
+    choose(embed, noise, [starts] * 3, inverse.Limits(budget=100))
     # A round that was begun is finished.
     tuned = inverse.TUNED * (3 * inverse.STEPS + 2 * max(phi.size for phi in starts) + 20)
     assert 100 < sum(counts) / 3 < 100 + tuned + inverse.CHANGED + inverse.ANSWERS

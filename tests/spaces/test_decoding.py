@@ -187,3 +187,13 @@ def test_the_command(space: rv.Space, tmp_path: Path, monkeypatch: pytest.Monkey
         result = runner.invoke(app, ["decode", ASKED[0], "--space", str(tmp_path / "car"), *wrong])
         assert result.exit_code == 2
         assert wrong[0].strip("-") in result.stderr
+
+
+def test_windows_beyond_a_hundred_steps() -> None:
+    rng = np.random.default_rng(0)
+    walks = np.cumsum(rng.normal(size=(80, 1, 150)), axis=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decoding, "BANK", 1000)
+        walk = rv.Space.fit(walks, ["x"])
+        text = "eventually[116,inf] x > 3"
+        assert walk.front(walk.embed(text))[-1].similarity > 0.98

@@ -65,6 +65,7 @@ class Limits:
     budget: int = BUDGET
     tuned: int = TUNED
     changed: int = CHANGED
+    front: bool = False  # tune and answer also short formulae, if no shorter one is as close
 
 
 class Found(NamedTuple):
@@ -313,19 +314,19 @@ def _search(
         changed.add(top)
         phi = best[top].formula
         # If it is close enough, only a smaller formula can be better.
-        changes = (plain(psi, limits.bound) for psi in _changes(phi))
+        changes = (plain(psi, limits.bound) for psi in _changes(phi, limits.bound))
         others = (psi for psi in changes if psi.size < phi.size or not near)
         proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi)]
         add((yield from _try(target, [*_some(others, limits.changed), *proposed])))
 
-    # Short formulae are answers, too, if no shorter one is as close.
-    short_ones = [key for key in _front(best) if key not in tuned] if limits.budget else []
-    tunings = [_tune(target, best[key], limits) for key in short_ones[: limits.tuned]]
-    for tried in (yield from _together(tunings)):
-        add(tried)
-    shown = dict.fromkeys([*_front(best), *ranked()])
+    shown = ranked()
+    if limits.front:
+        todo = [key for key in _front(best) if key not in tuned][: limits.tuned]
+        for tried in (yield from _together([_tune(target, best[key], limits) for key in todo])):
+            add(tried)
+        shown = [*dict.fromkeys([*_front(best), *ranked()])]
     # Numbers may have changed so that the formulae can be simplified further.
-    answers = {one.formula: one for one in (best[key] for key in [*shown][:ANSWERS])}
+    answers = {one.formula: one for one in (best[key] for key in shown[:ANSWERS])}
     short = {phi: plain(phi, limits.bound) for phi in answers}
     tried = yield from _try(target, (phi for phi in short.values() if phi not in short))
     answers |= {one.formula: one for one in tried}
@@ -465,7 +466,7 @@ OPPOSITES = {
 }
 
 
-def _changes(phi: Formula) -> Iterator[Formula]:
+def _changes(phi: Formula, last: int) -> Iterator[Formula]:
     """Formulae with one operator removed, added or exchanged, or with another kind of window."""
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     for i, (op, lo, hi, channel, threshold) in enumerate(rows):
@@ -480,7 +481,7 @@ def _changes(phi: Formula) -> Iterator[Formula]:
         if op in OPPOSITES:
             others.append((OPPOSITES[op], lo, hi, channel, threshold))
         if ops.is_timed(op):
-            end = min(lo + WINDOW, MAX_BOUND) if hi == ops.UNBOUNDED else ops.UNBOUNDED
+            end = min(lo + WINDOW, last) if hi == ops.UNBOUNDED else ops.UNBOUNDED
             others.append((op, lo, end, None, 0.0))
             if lo:
                 others.append((op, 0, hi, None, 0.0))

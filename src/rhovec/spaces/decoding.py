@@ -51,6 +51,7 @@ class Decoder:
             BUDGET,
             TUNED,
             CHANGED,
+            front=True,
         )
 
     def embed(self, formulae: Sequence[Formula] | Programs) -> np.ndarray:
