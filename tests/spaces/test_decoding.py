@@ -134,6 +134,8 @@ def test_what_is_no_target_is_refused(space: rv.Space) -> None:
     for k in (0, -1, 1.5, True, "3"):
         with pytest.raises(RhovecError, match="k must be"):
             space.decode(good, k=k)
+    with pytest.raises(RhovecError, match="opposite of the other"):
+        space.interpolate(ASKED[0], f"not ({ASKED[0]})", 3)
     for steps in (1, 2.5):
         with pytest.raises(RhovecError, match="steps must be"):
             space.interpolate(ASKED[0], ASKED[1], steps)
@@ -197,3 +199,13 @@ def test_windows_beyond_a_hundred_steps() -> None:
         walk = rv.Space.fit(walks, ["x"])
         text = "eventually[116,inf] x > 3"
         assert walk.front(walk.embed(text))[-1].similarity > 0.98
+
+
+def test_a_long_formula_as_target_gets_shorter_ones(space: rv.Space) -> None:
+    """The search starts from the formula itself; past operators and expressions start from the bank."""
+    text = "always[0,5] (speed < 90 and (rpm < 4000 or gear <= 4) and not (rpm > 9000))"
+    group = space.front(text)
+    assert group[-1].similarity > 0.999
+    assert group[-1].formula.size < space.parse(text).size
+    for other in ("once[0,2] speed > 70", "always[0,5] speed - 0.02 * rpm > 1"):
+        assert space.front(other)[-1].similarity == pytest.approx(1, abs=1e-5)

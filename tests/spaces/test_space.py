@@ -386,6 +386,15 @@ def test_bad_formulae_get_one_clear_error(space: rv.Space, formula: Any, message
         space.embed(formula)
 
 
+def test_messages_are_in_the_units_of_the_user() -> None:
+    values = drives()
+    values[:, 0, 0] = 60.5  # all start alike
+    start = rv.Space.fit(values, NAMES)
+    for work in (start.embed, start.residual, start.kernel().gram):
+        with pytest.raises(RhovecError, match=r"'speed >= 60.5' is 0 on every trace"):
+            work(["speed >= 60.5", "rpm > 1000"])
+
+
 def test_robustness_of_other_lengths_is_refused(space: rv.Space) -> None:
     for shape in ((7,), (2, 7), (0, 7), (2, 2, 2)):
         with pytest.raises(RhovecError, match=r"numbers each|shape"):

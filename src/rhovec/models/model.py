@@ -285,6 +285,11 @@ def interpolated(
     between = shares[1:-1, None]
     # Between two that are almost the same, or opposite, take the straight line.
     straight = min(angle, np.pi - angle) < 1e-4
+    if np.pi - angle < 1e-4 and steps > 2:
+        raise RhovecError(
+            "one formula is the opposite of the other, so no way between them is the shortest; take "
+            "other ends"
+        )
     way = (1 - between, between) if straight else (
         np.sin((1 - between) * angle), np.sin(between * angle)
     )  # fmt: skip

@@ -19,6 +19,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula import operators as ops
 from ..formula.core import Formula
+from ..formula.fragment import in_fragment
 from ..formula.operators import Row
 from ..formula.programs import Programs
 from ..kernel import Progress
@@ -65,19 +66,21 @@ class Decoder:
     def decode(
         self,
         vectors: np.ndarray,
-        more: Sequence[Sequence[Formula]] | None = None,
+        of: Sequence[Formula] | None = None,
         progress: Progress | None = None,
     ) -> list[list[Formula]]:
         """Formulae in the user's units for each row (B, D), of different structure, best first.
 
-        more: candidates for each row, about standardised traces.
+        of: the formulae whose vectors these are, about standardised traces; the search starts from them,
+            too, if they are about single variables and in the operators that a search knows.
         """
         out: list[list[Formula]] = []
         for first in range(0, len(vectors), REQUESTS):
             part = vectors[first : first + REQUESTS]
             starts = self._nearest(part)
-            if more is not None:
-                starts = [[*own, *near] for own, near in zip(more[first:], starts, strict=False)]
+            if of is not None:
+                for phi, near in zip(of[first : first + REQUESTS], starts, strict=True):
+                    near += [phi] if _is_known(phi) else []
             found = choose(self.embed, part, starts, self.limits, self._proposals)
             out += [[self.lift(one.formula) for one in group] for group in found]
             if progress:
@@ -186,6 +189,16 @@ def refuse_centred() -> RhovecError:
     return RhovecError(
         "a centred space cannot be decoded: it does not see a shift of all thresholds; fit a space "
         "without centred"
+    )
+
+
+def _is_known(phi: Formula) -> bool:
+    try:
+        in_fragment(phi)
+    except RhovecError:
+        return False
+    return all(len(channel) == 1 and channel[0][1] == 1 for channel in phi.channels) and not any(
+        ops.lag_of(channel[0][0]) for channel in phi.channels
     )
 
 

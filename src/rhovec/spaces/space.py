@@ -269,17 +269,17 @@ class Space:
         """
         if self.centred:
             raise refuse_centred()
-        given = None
+        given = lowered = None
         if is_single(target) or (
             isinstance(target, Sequence) and len(target) and is_single(target[0])
         ):
             programs, single = self.scales.read(target)
-            given = programs.unpack()
             vectors = np.asarray(self._vectors(programs)[0], np.float32)
+            given, lowered = programs.unpack(), self.scales.lower(programs).unpack()
         else:
             vectors = self.project(target)
             vectors, single = np.atleast_2d(vectors), vectors.ndim == 1
-        found = self._decoder.decode(vectors, None, progress)
+        found = self._decoder.decode(vectors, lowered, progress)
         out = []
         for i, (vector, group) in enumerate(zip(vectors, found, strict=True)):
             formulae = [*group, *([simplify(given[i])] if given else [])]
