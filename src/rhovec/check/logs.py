@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import Problem, RhovecError
+import numpy as np
+
+from ..errors import Problem, RhovecError, TraceError
 from ..formula.derived import Derived
 from ..formula.options import ANY_UNIT
 from ..formula.printer import channel_text
@@ -194,10 +196,25 @@ def _why_lacking(plan: Plan, path: Path, name: str, there: Sequence[str]) -> str
     return f"{path}: there is no variable {name!r}"
 
 
+def _require_numbers(plan: Plan, log: Log) -> None:
+    """Refuse texts in a channel that formulae compare with numbers."""
+    for name, channel in log.channels.items():
+        if channel.kind == "enumeration" and name not in plan.reading.labels:
+            row = int((~np.isnan(channel.values)).argmax())
+            text = next(
+                t for t, code in (channel.labels or {}).items() if code == channel.values[row]
+            )
+            raise TraceError(
+                f"{log.source}{log.where(row)}, channel {name!r}: {text[:40]!r} is not a number; a "
+                f'requirement compares names as in {name} == "{text[:40]}"'
+            )
+
+
 def _grid(plan: Plan, derived: Derived, names: Collection[str], log: Log) -> Grid:
     def held() -> list[str]:
         return [name for name in plan.hold if name in log.channels]
 
+    _require_numbers(plan, log)
     made = derived.channels.keys() & names
     log = derive(log, derived, made, max_gap=plan.max_gap, hold=held())
     log = replace(log, channels={n: c for n, c in log.channels.items() if n in names})

@@ -7,6 +7,7 @@ the page stays below 5 MB.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
@@ -106,6 +107,11 @@ def page(report: Report) -> str:
     return pages.document(_title(report), body, STYLE)
 
 
+def _text(sentence: str) -> str:
+    """A sentence whose numbers are not parted from their unit."""
+    return escape(re.sub(r"(?<=\d) (?=s\b)", "\N{NO-BREAK SPACE}", sentence))
+
+
 def _title(report: Report) -> str:
     return words.headline(report).partition(":")[0]
 
@@ -188,7 +194,7 @@ def _worst(report: Report, places: dict[int, str]) -> list[str]:
         [
             Cell(escape(row.requirement)), Cell(_link(row, places)),
             Cell(words.number(row.robustness, row.unit), "number"),
-            Cell(f"{report.severity(row):.2g}", "number"), Cell(escape(row.explanation)),
+            Cell(f"{report.severity(row):.2g}", "number"), Cell(_text(row.explanation)),
         ]
         for row in rows
     ]  # fmt: skip
@@ -233,7 +239,7 @@ def _shot(row: Row, place: str, bins: int, drawn: bool) -> str:
     picture = draw(row.figure, bins) if row.figure and drawn else ""
     return (
         f'<figure id="{place}">{picture}<figcaption><b>{escape(row.trace)}</b>: '
-        f"{escape(row.explanation)}</figcaption></figure>"
+        f"{_text(row.explanation)}</figcaption></figure>"
     )
 
 
@@ -253,7 +259,7 @@ def _list(rows: Sequence[Row], texts: Sequence[str], places: dict[int, str]) -> 
         [
             Cell(f'<span id="{places[id(row)]}">{escape(row.trace)}</span>' if places else
                  escape(row.trace)),
-            Cell(escape(row.requirement)), Cell(escape(text)),
+            Cell(escape(row.requirement)), Cell(_text(text)),
         ]
         for row, text in zip(rows, texts, strict=False)
     ]  # fmt: skip

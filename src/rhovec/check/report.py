@@ -19,6 +19,7 @@ from typing import Any
 
 from ..errors import Problem, RequirementError, RhovecError
 from ..formula.derived import Derived
+from ..formula.options import exact_step
 from ..formula.requirements import (
     Number,
     Requirement,
@@ -166,7 +167,9 @@ def plan_of(
     if resample is not None and not 0 < resample < float("inf"):
         raise RhovecError(f"resample must be a positive number of seconds, not {resample!r}")
     if resample is not None and dt is not None:
-        raise RhovecError("dt is the step of logs without times, which cannot be resampled")
+        raise RhovecError(
+            "dt is the step of logs without times, which cannot be resampled; leave one of them out"
+        )
     statements = tuple(_statements(requirements))
     codes = dict(labels or {})
     for name, own in labels_in(s.text for s in statements).items():
@@ -183,8 +186,9 @@ def plan_of(
     )  # fmt: skip
     plan = Plan(
         statements, reading, dict(parameters or {}), parsing,
-        as_names(variables) if variables else None, None if dt is None else float(dt), resample,
-        missing, max_gap, tuple(hold), begin, figures,
+        as_names(variables) if variables else None,
+        None if dt is None else float(exact_step(dt)), resample, missing, max_gap, tuple(hold), begin,
+        figures,
     )  # fmt: skip
     derived = Derived()
     found, problems = plan.parse_early(derived)
@@ -252,6 +256,8 @@ def check_logs(
             lost.append(Checked(str(path), unread=[Unread(str(path), str(error))]))
     if not files and not lost:
         raise RhovecError("no trace file given")
+    if plan.arrays and not any(file.suffix.lower() == ".npy" for file in files):
+        raise RhovecError("variables are named for .npy files only, and there is none")
     results = run(plan, named_files(list(dict.fromkeys(files))), workers, progress)
     return report_of(plan, found, [*lost, *results])
 

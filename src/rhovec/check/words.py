@@ -53,10 +53,10 @@ def doubt(row: Row) -> str:
     """Why a verdict depends on resampling."""
     where = f" at {when(row.doubtful)}" if row.doubtful else ""
     if row.verdict == Outcome.VIOLATED:
-        return f"violated on the grid, but perhaps not with all recorded samples{where}"
+        return f"violated on the grid; with all recorded samples it could hold{where}"
     by = number(None if row.doubt is None else -row.doubt, row.unit)
     return (
-        f"{row.verdict} on the grid, but samples recorded between its points could violate it"
+        f"{row.verdict} on the grid; samples recorded between its points could violate it"
         f"{f' by up to {by}' if by and row.doubt is not None and row.doubt < 0 else ''}{where}"
     )
 

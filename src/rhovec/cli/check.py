@@ -28,6 +28,7 @@ from .shared import (  # READING and FormulaFiles: in annotations of fields that
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -286,9 +287,19 @@ def _flat(row: Row) -> dict[str, Any]:
 
 def show_summary(report: Report) -> None:
     """Print the matrix, the worst violations, and what else one must know."""
-    from ..check import words
+    if sys.stdout.isatty():
+        out = console()
+        _summarise(report, out)
+        return
+    out = console(width=PLAIN_WIDTH)
+    with out.capture() as captured:
+        _summarise(report, out)
+    for line in captured.get().splitlines():
+        print(line.rstrip())
 
-    out = console(**({} if sys.stdout.isatty() else {"width": PLAIN_WIDTH}))
+
+def _summarise(report: Report, out: Console) -> None:
+    from ..check import words
 
     def section(title: str, table: Table | None) -> None:
         if table is not None:
