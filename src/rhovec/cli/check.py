@@ -14,7 +14,7 @@ from ..errors import RhovecError
 from ..formula.requirements import Statement, read_data, split_header
 from ..machine import cores
 from .messages import in_options
-from .output import cell, console, note, replacing, replacing_text, require_output, write_csv
+from .output import cell, cells, console, note, replacing, replacing_text, require_output, write_csv
 from .robustness import json_text
 from .shared import (  # READING and FormulaFiles: in annotations of fields that Reading has
     READING,  # noqa: F401
@@ -30,7 +30,6 @@ from .shared import (  # READING and FormulaFiles: in annotations of fields that
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     from ..check import Report, Row
 
@@ -342,8 +341,6 @@ def _table(*columns: tuple[str, str]) -> Table:
 
 def _matrix(report: Report) -> Table:
     """Requirements by logs; with many logs, counts and the logs that violate."""
-    from rich.text import Text
-
     from ..check import Outcome
 
     small = len(report.traces) <= MAX_STRIP
@@ -356,7 +353,7 @@ def _matrix(report: Report) -> Table:
         rows, counts = report.by_requirement[name], report.counts(name)
         if small:
             marks = {row.trace: _mark(row) for row in rows}
-            last = Text.assemble(*(marks.get(trace, "-") for trace in report.traces))
+            last = cells(marks.get(trace, ("-", "")) for trace in report.traces)
         else:
             last = cell(_names([row.trace for row in rows if row.verdict == Outcome.VIOLATED]))
         numbers = (
@@ -367,9 +364,9 @@ def _matrix(report: Report) -> Table:
     return table
 
 
-def _mark(row: Row) -> Text:
-    return cell("!" if row.depends_on_resampling and row.verdict not in URGENT else MARKS[row.verdict],
-                STYLES[row.verdict])  # fmt: skip
+def _mark(row: Row) -> tuple[str, str]:
+    unsure = row.depends_on_resampling and row.verdict not in URGENT
+    return "!" if unsure else MARKS[row.verdict], STYLES[row.verdict]
 
 
 def _names(names: list[str]) -> str:
