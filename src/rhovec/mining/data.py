@@ -108,7 +108,25 @@ class Data:
         return self.costs[0] * n + self.costs[1] * (self.n_traces - n)
 
     def part(self, chosen: np.ndarray) -> Data:
-        return Data(self.values[chosen], self.positive[chosen], self.costs, self.flags)
+        """Some of the traces, with the ranks that they have among all."""
+        part = Data(self.values[chosen], self.positive[chosen], self.costs, self.flags)
+        part.__dict__["_ranked"] = ([ranks[:, chosen] for ranks in self.ranks], self.levels)
+        return part
+
+    @cached_property
+    def contradictions(self) -> tuple[int, float]:
+        """Traces that occur with both labels, and the loss that no formula avoids on them."""
+        groups: dict[bytes, list[int]] = {}
+        for trace, label in zip(self.values, self.positive.tolist(), strict=True):
+            groups.setdefault(trace.tobytes(), [0, 0])[label] += 1
+        both = [(n, p) for n, p in groups.values() if n and p]
+        loss = sum(min(self.costs[0] * p, self.costs[1] * n) for n, p in both)
+        return sum(n + p for n, p in both), float(loss)
+
+    @property
+    def floor(self) -> float:
+        """A loss that no formula is below."""
+        return self.contradictions[1]
 
     @cached_property
     def engine(self) -> np.ndarray:

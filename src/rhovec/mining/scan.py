@@ -37,14 +37,6 @@ class Certificate:
     complete: bool  # no grid
 
 
-@dataclass(frozen=True)
-class _Row:
-    """What a row of a scan stands for: a formula but for one threshold."""
-
-    up: Callable[[float], Candidate]  # the formula "number >= threshold"
-    windows: Any = None
-
-
 def grid(points: int, count: int) -> np.ndarray:
     """Up to `count` times from 0 to points - 1: all, or denser near 0 and both ends kept."""
     if count >= points:
@@ -63,34 +55,60 @@ def widths(points: int, count: int) -> np.ndarray:
 # -- what is scanned -------------------------------------------------------------------------------
 
 
+Found = tuple[float, float, Candidate]  # loss, minus the gap around the threshold, formula
+Rows = tuple[np.ndarray, np.ndarray, Callable[[int, float], Candidate]]
+
+
+@dataclass(frozen=True)
 class Scan:
-    """Candidates of one class with the smallest losses so far."""
+    """What a class of formulae gives on the training traces."""
 
-    def __init__(self, data: Data):
-        self.data, self.tried = data, 0
-        self.best: list[tuple[float, float, Candidate]] = []  # loss, -gap, candidate
+    formulae: str
+    windows: str
+    thresholds: str
+    complete: bool
+    tried: int
+    best: list[Found]  # by loss, then by the width of the gap
 
-    def run(self, jobs: Sequence[tuple[Any, ...]], rows: Callable[..., Any]) -> None:
-        """rows(*job) gives ranks (R, N), levels, and a function from (row, threshold) to a formula."""
+    def certificate(self) -> Certificate:
+        loss, _, phi = self.best[0]
+        return Certificate(
+            self.formulae, self.windows, self.thresholds, self.tried, loss, phi, self.complete
+        )
 
-        def work(job: tuple[Any, ...]) -> Any:
-            ranks, levels, formula = rows(*job)
-            loss, gap, at = cut_ranks(ranks, levels, self.data.positive, self.data.costs)
-            kept = np.lexsort((-gap.ravel(), loss.ravel()))[:8]
-            return len(ranks), [
-                (float(loss.flat[i]), -float(gap.flat[i]), int(i), float(at.flat[i]), formula)
-                for i in kept if np.isfinite(loss.flat[i])
-            ]  # fmt: skip
+    def candidates(self, count: int = KEPT) -> list[Candidate]:
+        return [phi for _, _, phi in self.best[:count]]
 
-        found = []
-        with ThreadPoolExecutor(cores()) as pool:
-            for tried, best in pool.map(work, jobs):
-                self.tried += tried
-                found += best
-        found.sort(key=lambda one: one[:2])  # stable: the order of jobs breaks ties
-        for loss, gap, i, at, formula in found[: 4 * KEPT]:
-            phi = formula(i // 2, at)
-            self.best.append((loss, gap, dual(phi) if i % 2 else phi))
+
+def _run(
+    data: Data, jobs: Sequence[tuple[Any, ...]], rows: Callable[..., Rows]
+) -> tuple[int, list[Found]]:
+    """Rows tried, and the best formulae.
+
+    rows(*job) gives ranks (R, N), the levels that they mean, and a function from (row, threshold) to
+    the formula "number >= threshold".
+    """
+
+    def work(job: tuple[Any, ...]) -> Any:
+        ranks, levels, formula = rows(*job)
+        loss, gap, at = (x.ravel() for x in cut_ranks(ranks, levels, data.positive, data.costs))
+        kept = np.lexsort((-gap, loss))[:8]
+        return len(ranks), [
+            (float(loss[i]), -float(gap[i]), int(i), float(at[i]), formula)
+            for i in kept if np.isfinite(loss[i])
+        ]  # fmt: skip
+
+    found, tried = [], 0
+    with ThreadPoolExecutor(cores()) as pool:
+        for count, best in pool.map(work, jobs):
+            tried += count
+            found += best
+    found.sort(key=lambda one: one[:2])  # stable: the order of jobs breaks ties
+    out = []
+    for loss, gap, i, at, formula in found[: 2 * KEPT]:
+        phi = formula(i // 2, at)
+        out.append((loss, gap, dual(phi) if i % 2 else phi))
+    return tried, out
 
 
 def _running(ranks: np.ndarray, smallest: bool) -> np.ndarray:
@@ -113,11 +131,12 @@ def _window(op: int, lo: int, hi: int) -> tuple[Any, ...]:
     return (op, lo, hi, -1, 0.0)
 
 
-def one_operator(data: Data) -> tuple[Scan, str, bool]:
+def one_operator(data: Data, n_times: int | None = None) -> Scan:
     """Always and eventually over an atom: all windows, or a grid where there are too many."""
-    n_rows = MAX_NUMBERS / (2 * data.n_channels * data.n_traces)
-    count = min(data.points, max(2, int((2 * n_rows) ** 0.5)))
-    times = grid(data.points, count)
+    if n_times is None:
+        n_rows = MAX_NUMBERS / (2 * data.n_channels * data.n_traces)
+        n_times = max(2, int((2 * n_rows) ** 0.5))
+    times = grid(data.points, n_times)
 
     def rows(channel: int, smallest: bool, k: int) -> Any:
         lo = int(times[k])
@@ -133,19 +152,14 @@ def one_operator(data: Data) -> tuple[Scan, str, bool]:
 
         return ranks, data.levels[channel], formula
 
-    scan = Scan(data)
-    scan.run(
-        [
-            (channel, smallest, k)
-            for channel in range(data.n_channels)
-            for smallest in (True, False)
-            for k in range(len(times))
-        ],
-        rows,
-    )
+    kinds = [(c, smallest) for c in range(data.n_channels) for smallest in (True, False)]
+    tried, best = _run(data, [(*kind, k) for kind in kinds for k in range(len(times))], rows)
     complete = len(times) == data.points
     windows = f"all {data.points * (data.points + 1) // 2:,}" if complete else _grid_text(times)
-    return scan, windows, complete
+    return Scan(
+        "always or eventually over one comparison of a channel with a number", windows, "all",
+        complete, tried, best,
+    )  # fmt: skip
 
 
 def _grid_text(times: np.ndarray) -> str:
@@ -153,7 +167,7 @@ def _grid_text(times: np.ndarray) -> str:
     return f"bounds from {len(times)} times ({shown})"
 
 
-def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> tuple[Scan, str]:
+def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> Scan:
     """always eventually[0,w] and eventually always[0,w] over an atom, on a grid of windows."""
     times, inner = grid(data.points, n_times), widths(data.points, n_widths)
 
@@ -169,15 +183,16 @@ def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> tuple[Sc
 
         return np.concatenate(blocks), data.levels[channel], formula
 
-    scan = Scan(data)
-    scan.run(
-        [(c, smallest, int(w)) for c in range(data.n_channels) for smallest in (True, False) for w in inner],
-        rows,
+    kinds = [(c, smallest) for c in range(data.n_channels) for smallest in (True, False)]
+    tried, best = _run(data, [(*kind, int(w)) for kind in kinds for w in inner], rows)
+    windows = f"outer: {_grid_text(times)}; inner: [0,w] for w = {', '.join(map(str, inner))}"
+    return Scan(
+        "always over eventually, or eventually over always, over one comparison", windows, "all",
+        False, tried, best,
     )  # fmt: skip
-    return scan, f"outer {_grid_text(times)}, inner widths {', '.join(map(str, inner))}"
 
 
-def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> tuple[Scan, str, str]:
+def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> Scan:
     """p until q between two atoms, on a grid of windows and of thresholds of p."""
     times = grid(data.points, n_times)
     work = (2 * data.n_channels) ** 2 * n_levels * n_times * (n_times + 1) / 2 * data.n_traces
@@ -215,9 +230,11 @@ def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> tuple[Scan, str,
 
         return ranks, np.concatenate(data.levels), formula
 
-    scan = Scan(data)
-    scan.run(list(_left_atoms(data, n_levels)), rows)
-    return scan, _grid_text(times), f"left: {n_levels} quantiles, right: all"
+    tried, best = _run(data, list(_left_atoms(data, n_levels)), rows)
+    return Scan(
+        "until, or its negation, between two comparisons", _grid_text(times),
+        f"left: {n_levels} quantiles of each channel; right: all", False, tried, best,
+    )  # fmt: skip
 
 
 def _left_atoms(data: Data, n_levels: int) -> Iterator[tuple[int, int, float]]:
