@@ -1,1 +1,5 @@
-"""x"""
+"""From labelled traces to formulae that tell the classes apart."""
+
+from .result import Mined
+
+__all__ = ["Mined"]

@@ -65,8 +65,7 @@ class Scale:
         return cls(tuple(names), centre, scale, flags)
 
     def standardise(self, values: np.ndarray) -> np.ndarray:
-        out: np.ndarray = (values - self.centre[:, None]) / self.scale[:, None]
-        return out
+        return np.ascontiguousarray((values - self.centre[:, None]) / self.scale[:, None])
 
     def formula(self, candidate: Candidate) -> Formula:
         """In the channels' names and units."""
@@ -150,3 +149,44 @@ class Data:
     def levels(self) -> list[np.ndarray]:
         """Per channel the distinct values in order, between -inf and inf."""
         return self._ranked[1]
+
+
+# -- formulae from outside -------------------------------------------------------------------------
+
+_SAME = {ops.GE: ops.GE, ops.GT: ops.GE, ops.LE: ops.LE, ops.LT: ops.LE}
+
+
+def candidate_of(phi: Formula, scale: Scale, points: int) -> Candidate | None:
+    """A formula as a candidate; None if it has channels or operators that the search does not know.
+
+    Windows end with the traces, and strict comparisons become non-strict ones.
+    """
+    rows, sizes = phi.rows(), phi.shape()[0].tolist()
+    out: list[Node] = []
+    todo = [(len(rows) - 1, False)]  # from the root down, the right operand first; then turned round
+    while todo:
+        i, negated = todo.pop()
+        op, lo, hi, channel, threshold = rows[i]
+        if channel is not None:
+            if len(channel) != 1 or channel[0][1] != 1 or channel[0][0] not in scale.names:
+                return None
+            op, v = _SAME[op], scale.names.index(str(channel[0][0]))
+            z = float((threshold - scale.centre[v]) / scale.scale[v])
+            out.append(atom(DUAL[op] if negated else op, v, z))
+            continue
+        if op == ops.NOT:
+            todo.append((i - 1, not negated))
+            continue
+        left_negated = negated
+        if op == ops.IMPLIES:
+            op, left_negated = ops.OR, not negated
+        if op not in DUAL:
+            return None
+        hi = points - 1 if hi == ops.UNBOUNDED else min(hi, points - 1)
+        timed = ops.is_timed(op)
+        bounds = (min(lo, hi), hi) if timed else (0, 0)
+        out.append((DUAL[op] if negated else op, *bounds, -1, 0.0))
+        if op in BINARY:
+            todo.append((i - 1 - sizes[i - 1], left_negated))
+        todo.append((i - 1, negated))
+    return tuple(reversed(out))

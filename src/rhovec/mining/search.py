@@ -50,8 +50,10 @@ class Scored:
 # -- evaluation ------------------------------------------------------------------------------------
 
 
-def numbers(data: Data, proposals: Sequence[Proposal]) -> np.ndarray:
-    """One number per candidate and trace (B, N) float32: critical values of an atom, or robustness.
+def numbers(
+    data: Data, proposals: Sequence[Proposal], dtype: type[np.floating] = np.float32
+) -> np.ndarray:
+    """One number per candidate and trace (B, N): critical values of an atom, or robustness.
 
     The candidate holds with its free atom at threshold c if the number is at least c (for <=: -c), or
     with all thresholds shifted by c if robustness is at least c.
@@ -79,7 +81,8 @@ def numbers(data: Data, proposals: Sequence[Proposal]) -> np.ndarray:
     programs = Programs(
         np.array(code, np.int64), np.array(thresholds), np.array(offsets, np.int64), tuple(channels)
     )
-    return cpu.evaluate(programs, data.engine, {name: i for i, name in enumerate(names)})
+    traces = data.engine if dtype is np.float32 else data.values
+    return cpu.evaluate(programs, traces, {name: i for i, name in enumerate(names)})
 
 
 def _without_release(candidate: Candidate) -> Iterator[tuple[int, int, int, int, float, int]]:
