@@ -21,11 +21,12 @@ LAYERS = (
     ("demo", "training"),
     ("evaluation",),
     ("search", "sklearn"),
+    ("mining",),
     ("check", "compare", "corpus", "models"),
     ("kernel", "tokens"),
     ("library", "robustness", "traces"),
     ("formula",),
-    ("errors", "files", "former", "machine", "pages"),
+    ("drawing", "errors", "files", "former", "machine", "pages"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

@@ -17,6 +17,7 @@ from .formula import (
     simplify,
 )
 from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA, StlKernel
+from .mining import mine
 from .models.model import Model, load
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
@@ -57,6 +58,7 @@ __all__ = [
     "errors",
     "explain",
     "load",
+    "mine",
     "parse",
     "random_formulae",
     "read_logs",

@@ -1,4 +1,4 @@
-"""The command line: `rhovec parse | robustness | compare | embed | similarity | decode | index |
+"""The command line: `rhovec parse | robustness | compare | mine | embed | similarity | decode | index |
 train | corpus | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one per line, so that
@@ -27,6 +27,7 @@ from .demo import demo
 from .embed import embed
 from .evaluate import evaluate
 from .messages import in_options
+from .mine import mine
 from .output import TerminalStream, note
 from .parse import parse
 from .robustness import robustness
@@ -121,6 +122,7 @@ def start(
 app.command()(grouped(parse))
 app.command()(grouped(robustness))
 app.command()(grouped(compare))
+app.command()(grouped(mine))
 app.command()(grouped(embed))
 app.command()(grouped(similarity))
 app.command()(grouped(decode))

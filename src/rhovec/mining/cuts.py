@@ -9,26 +9,26 @@ losses the widest gap wins.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 MAX_NUMBER = 1e6  # beyond, a number is no position of a threshold, but stands for true or false
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _level(key, levels):  # type: ignore[no-untyped-def]
-    return levels[key >> 1]
+@cache
+def _scanner(decoded: bool) -> Callable[..., Any]:
+    """Compiled when first used; decoded: keys are the bits of float32 numbers, not ranks."""
+    from numba import njit
 
+    @njit(cache=True, nogil=True, inline="always")
+    def value(key, levels):  # type: ignore[no-untyped-def]
+        if decoded:
+            bits = np.int32(key & ~1)
+            return np.float64(np.int32(bits ^ ((bits >> 31) & 0x7FFFFFFF)).view(np.float32))
+        return levels[key >> 1]
 
-@njit(cache=True, nogil=True, inline="always")
-def _decoded(key, levels):  # type: ignore[no-untyped-def]
-    bits = np.int32(key & ~1)
-    return np.float64(np.int32(bits ^ ((bits >> 31) & 0x7FFFFFFF)).view(np.float32))
-
-
-def _scan(value: Callable[..., Any]) -> Callable[..., Any]:
     @njit(cache=True, nogil=True)
     def scan(keys, levels, n_positive, miss, alarm, loss, gap, at):  # type: ignore[no-untyped-def]
         """Rows of sorted keys (R, N), each twice a position plus 1 if the trace is positive.
@@ -63,17 +63,13 @@ def _scan(value: Callable[..., Any]) -> Callable[..., Any]:
     return scan
 
 
-_scan_levels = _scan(_level)
-_scan_decoded = _scan(_decoded)
-
-
 def cut_ranks(
     ranks: np.ndarray, levels: np.ndarray, positive: np.ndarray, costs: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Loss, gap and threshold (R, 2) for rows of ranks (R, N), where rank i means levels[i]."""
     keys = ranks * 2
     keys |= positive.astype(ranks.dtype)
-    return _cut(_scan_levels, keys, levels, positive, costs)
+    return _cut(_scanner(False), keys, levels, positive, costs)
 
 
 def cut_values(
@@ -86,7 +82,7 @@ def cut_values(
     bits = np.ascontiguousarray(values + np.float32(0)).view(np.int32)  # -0.0 becomes 0.0
     keys = (bits ^ ((bits >> 31) & 0x7FFFFFFF)) & ~np.int32(1)
     keys |= positive.astype(np.int32)
-    return _cut(_scan_decoded, keys, np.empty(0), positive, costs)
+    return _cut(_scanner(True), keys, np.empty(0), positive, costs)
 
 
 def _cut(

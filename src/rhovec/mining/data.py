@@ -7,6 +7,7 @@ negation normal form, with thresholds in z.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ DUAL = {
     ops.GE: ops.LE, ops.LE: ops.GE, ops.ALWAYS: ops.EVENTUALLY, ops.EVENTUALLY: ops.ALWAYS,
     ops.AND: ops.OR, ops.OR: ops.AND, ops.UNTIL: ops.RELEASE, ops.RELEASE: ops.UNTIL,
 }  # fmt: skip
+DIGITS = 13
 ATOMS = (ops.GE, ops.LE)
 BINARY = (ops.AND, ops.OR, ops.UNTIL, ops.RELEASE)
 
@@ -33,7 +35,7 @@ def atom(op: int, channel: int, threshold: float) -> Node:
 
 def dual(candidate: Candidate) -> Candidate:
     """The negation, but for traces at the border: robustness with the other sign."""
-    return tuple((DUAL[op], *rest) for op, *rest in candidate)
+    return tuple((DUAL[op], lo, hi, channel, z) for op, lo, hi, channel, z in candidate)
 
 
 def start_of(candidate: Sequence[Node], node: int) -> int:
@@ -76,7 +78,11 @@ class Scale:
         ], check=False)  # fmt: skip
 
     def raw(self, channel: int, threshold: float) -> float:
-        return float(threshold * self.scale[channel] + self.centre[channel])
+        """A threshold in the channel's unit, to the digits that going to z and back leaves."""
+        centre, scale = float(self.centre[channel]), float(self.scale[channel])
+        shift = threshold * scale
+        exponent = math.floor(math.log10(max(abs(shift), abs(centre), scale)))
+        return round(shift + centre, DIGITS - exponent)
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,11 @@ class Data:
 
     @property
     def n_channels(self) -> int:
-        return self.values.shape[1]
+        return int(self.values.shape[1])
 
     @property
     def points(self) -> int:
-        return self.values.shape[2]
+        return int(self.values.shape[2])
 
     @property
     def total(self) -> float:
@@ -163,7 +169,9 @@ def candidate_of(phi: Formula, scale: Scale, points: int) -> Candidate | None:
     """
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     out: list[Node] = []
-    todo = [(len(rows) - 1, False)]  # from the root down, the right operand first; then turned round
+    todo = [
+        (len(rows) - 1, False)
+    ]  # from the root down, the right operand first; then turned round
     while todo:
         i, negated = todo.pop()
         op, lo, hi, channel, threshold = rows[i]

@@ -12,16 +12,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import RhovecError, TraceError
 from ..formula.core import Formula
+from ..robustness import robustness
+from .bounded import Bounded, bound
 from .data import Candidate, Data, Scale, candidate_of
 from .result import About, Certified, Entry, Mined, arranged, wilson
 from .rounding import rounded
-from .search import Scored, Search
+from .search import Search, measured
+from .several import DecisionList, decide
 
 MAX_SIZE, BUDGET, FOLDS = 9, 20_000, 5
 Costs = Mapping[Any, float] | str | None
@@ -42,7 +46,7 @@ def mine(
     folds: int = FOLDS,
     seed: int = 0,
     start: Any = None,
-) -> Any:
+) -> Mined | DecisionList | Bounded:
     """Find formulae that hold on the traces of one class and not on those of the other.
 
     traces: (N, V, P), a dict name -> (N, P), a list of (V, P_i), or what `rv.read_traces` gives. Shorter
@@ -55,7 +59,6 @@ def mine(
         answer depends on the machine.
     start: a `Mined`, or formulae, to start from.
     """
-    began = time.monotonic()
     found = arranged(traces, variables)
     names = tuple(found.columns)
     if dt is None:
@@ -65,80 +68,95 @@ def mine(
     _check(max_size, budget, folds, seconds)
     given = _labels(labels, len(values))
     classes = sorted(set(given), key=lambda c: (str(type(c)), c))
-    if len(classes) == 1:
-        raise RhovecError(f"all {len(values)} traces have the label {classes[0]!r}")
     notes = []
     if found.lengths and len(set(found.lengths)) > 1:
         notes.append(
             f"traces have {min(found.lengths)} to {max(found.lengths)} points; shorter ones are held at "
             "their last sample"
         )
+    moving, still = _moving(values, about)
+    if still:
+        notes.append(f"left out, because constant: {', '.join(still)}")
+    if positive is not None and positive not in classes:
+        known = ", ".join(map(repr, classes))
+        raise RhovecError(f"no trace has the label {positive!r}; there are {known}")
+    if len(classes) == 1:
+        if costs is not None or start is not None:
+            raise RhovecError("costs and start go with traces of two classes or more")
+        return bound(
+            values[:, moving], [names[v] for v in moving], about, notes,
+            max_size=max_size, budget=budget, seed=seed, seconds=seconds,
+        )  # fmt: skip
+    if len(classes) > 2 and positive is not None:
+        raise RhovecError(
+            "positive goes with two classes; there are " + ", ".join(map(repr, classes))
+        )
+    options = {"max_size": max_size, "folds": folds, "seed": seed, "start": start}
+    steps = len(classes) - 1
+
+    def two(values: np.ndarray, is_yes: np.ndarray, pair: tuple[Any, Any]) -> Mined:
+        return _binary(
+            values, is_yes, pair, about, _costs(costs, classes, *pair, is_yes), [],
+            budget=budget // steps, seconds=None if seconds is None else seconds / steps, **options,
+        )  # fmt: skip
+
+    if len(classes) > 2:
+        return decide(values, given, classes, about, notes, two)
     yes = classes[-1] if positive is None else positive
-    if yes not in classes:
-        raise RhovecError(f"no trace has the label {yes!r}; there are {', '.join(map(repr, classes))}")
     (no,) = (c for c in classes if c != yes)
-    is_yes = np.array([label == yes for label in given])
-    return _binary(
-        values, is_yes, (no, yes), about, _costs(costs, no, yes, is_yes), notes, began,
-        max_size=max_size, budget=budget, folds=folds, seed=seed, start=start, seconds=seconds,
-    )  # fmt: skip
+    mined = two(values, np.array([label == yes for label in given]), (no, yes))
+    return replace(mined, notes=(*notes, *mined.notes))
 
 
 def _binary(
     values: np.ndarray, positive: np.ndarray, classes: tuple[Any, Any], about: About,
-    costs: tuple[float, float], notes: list[str], began: float, *, max_size: int, budget: int,
+    costs: tuple[float, float], notes: list[str], *, max_size: int, budget: int,
     folds: int, seed: int, start: Any, seconds: float | None,
 ) -> Mined:  # fmt: skip
+    began = time.monotonic()
     smallest = int(min(positive.sum(), (~positive).sum()))
     if smallest < 2:
         few = classes[int(positive.sum() < 2)]
         raise RhovecError(f"at least two traces of each class are needed; {few!r} has {smallest}")
-    moving, still = _moving(values, about)
-    if still:
-        notes.append(f"left out, because constant: {', '.join(still)}")
     if len(values) < 10:
         notes.append(f"{len(values)} traces are few: intervals are wide, and many formulae fit")
-    values = values[:, moving]
-    names = [about.variables[v] for v in moving]
-    scale = Scale.of(values, names)
-    data = Data(scale.standardise(values), positive, costs, scale.flags)
+    data, scale = _prepared(values, positive, costs, about.variables)
     contradictory, floor = data.contradictions
     if contradictory:
-        best = 1 - floor / data.total
         notes.append(
             f"{contradictory} traces occur with both labels, so no formula has more than accuracy "
-            f"{best:.4g}" + ("" if costs[0] == costs[1] else ", by cost")
+            f"{1 - floor / data.total:.4g}" + ("" if costs[0] == costs[1] else " by cost")
         )
     deadline = None if seconds is None else began + seconds / 2
     first = start_candidates(start, scale, data.points)
     search = Search(data, max_size, budget, seed, deadline, first)
     search.run()
     front = [rounded(one.candidate, data, scale) for one in search.front()]
-
     losses, hits = _held_out(
-        values, positive, costs, names, [len(c) for c in front], max_size,
+        values, positive, costs, about.variables, [len(c) for c in front],
         budget, min(folds, smallest), seed, None if seconds is None else began + seconds,
     )  # fmt: skip
-    chosen = _one_standard_error(losses)
     entries = [
-        _entry(candidate, scale, data, values, int(hits[i].sum()))
-        for i, candidate in enumerate(front)
+        _entry(candidate, scale, data, about.robustness(scale.formula(candidate), values), right)
+        for candidate, right in zip(front, hits, strict=True)
     ]
+    certificates = [
+        Certified(
+            c.formulae, c.windows, c.thresholds, c.complete, c.loss,
+            scale.formula(rounded(c.best, data, scale)),
+        )
+        for c in search.certificates
+    ]  # fmt: skip
     return Mined(
-        tuple(entries), chosen, classes[1], classes[0], int(positive.sum()), int((~positive).sum()),
-        tuple(
-            Certified(
-                c.formulae, c.windows, c.thresholds, c.complete, c.loss, scale.formula(rounded(c.best, data, scale))
-            )
-            for c in search.certificates
-        ),
+        tuple(entries), _one_standard_error(losses), classes[1], classes[0],
+        int(positive.sum()), int((~positive).sum()), tuple(certificates),
         about, tuple(notes), search.spent, time.monotonic() - began, search.stopped,
     )  # fmt: skip
 
 
 def _held_out(
     values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str],
-    sizes: Sequence[int], max_size: int, budget: int, folds: int, seed: int, deadline: float | None,
+    sizes: Sequence[int], budget: int, folds: int, seed: int, deadline: float | None,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Loss and rightness (sizes, N) of traces under formulae that were mined without them.
 
@@ -148,15 +166,12 @@ def _held_out(
     truth = np.zeros((len(sizes), len(values)), bool)
     for k in range(folds):
         seen = fold != k
-        scale = Scale.of(values[seen], names)
-        data = Data(scale.standardise(values[seen]), positive[seen], costs, scale.flags)
+        data, scale = _prepared(values[seen], positive[seen], costs, names)
         limit = None if deadline is None else _share(deadline, folds - k)
         search = Search(data, max(sizes), budget // folds, seed, limit)
         search.run()
         front = search.front()
         formulae = [scale.formula(rounded(one.candidate, data, scale)) for one in front]
-        from ..robustness import robustness
-
         holds = robustness(formulae, values[~seen], variables=names) >= 0
         for i, size in enumerate(sizes):
             fitting = [j for j, one in enumerate(front) if one.size <= size]
@@ -188,19 +203,24 @@ def _one_standard_error(losses: np.ndarray) -> int:
     return int(np.flatnonzero(means <= means[best] + error)[0])
 
 
-def _entry(
-    candidate: Candidate, scale: Scale, data: Data, values: np.ndarray, hits: int
-) -> Entry:
-    from ..robustness import robustness
-    from .search import measured
+def _prepared(
+    values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str]
+) -> tuple[Data, Scale]:
+    """Traces as the search takes them, without channels that are constant in them."""
+    moves = np.flatnonzero(values.min(axis=(0, 2)) < values.max(axis=(0, 2)))
+    scale = Scale.of(values[:, moves], [names[v] for v in moves.tolist()])
+    return Data(scale.standardise(values[:, moves]), positive, costs, scale.flags), scale
 
-    formula = scale.formula(candidate)
-    holds = robustness(formula, values, variables=scale.names) >= 0
-    missed, alarms = int((data.positive & ~holds).sum()), int((~data.positive & holds).sum())
-    n = len(values)
+
+def _entry(
+    candidate: Candidate, scale: Scale, data: Data, rho: np.ndarray, right: np.ndarray
+) -> Entry:
+    """right: whether traces are predicted right when they are left out."""
+    missed, alarms = (data.positive & (rho < 0)).sum(), (~data.positive & (rho >= 0)).sum()
+    n, hits = len(rho), int(right.sum())
     return Entry(
-        formula, missed, alarms, 1 - (missed + alarms) / n, hits / n, wilson(hits, n),
-        measured(data, [candidate])[0].margin,
+        scale.formula(candidate), int(missed), int(alarms), float(1 - (missed + alarms) / n), hits / n,
+        wilson(hits, n), measured(data, [candidate])[0].margin,
     )  # fmt: skip
 
 
@@ -225,9 +245,9 @@ def _moving(values: np.ndarray, about: About) -> tuple[list[int], list[str]]:
     return np.flatnonzero(moves).tolist(), still
 
 
-def _labels(labels: Sequence[Any] | None, n: int) -> list[Any]:
+def _labels(labels: Any, n: int) -> list[Any]:
     if labels is None:
-        raise RhovecError("labels missing")
+        return [True] * n
     listed = np.asarray(labels).tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(listed) != n:
         raise RhovecError(f"there are {n} traces, but {len(listed)} labels; give one per trace")
@@ -237,15 +257,18 @@ def _labels(labels: Sequence[Any] | None, n: int) -> list[Any]:
     return listed
 
 
-def _costs(costs: Costs, no: Any, yes: Any, positive: np.ndarray) -> tuple[float, float]:
+def _costs(
+    costs: Costs, classes: Sequence[Any], no: Any, yes: Any, positive: np.ndarray
+) -> tuple[float, float]:
     """Costs of a missed positive and of a false alarm."""
     if costs is None:
         return 1.0, 1.0
     n, n_yes = len(positive), int(positive.sum())
     if costs == "balanced":
         return n / (2 * n_yes), n / (2 * (n - n_yes))
-    if not isinstance(costs, Mapping) or set(costs) - {no, yes}:
-        raise RhovecError(f'costs must be "balanced", or numbers by label, {{{no!r}: 1, {yes!r}: 5}}')
+    if not isinstance(costs, Mapping) or not set(costs) <= set(classes):
+        known = ", ".join(f"{c!r}: 1" for c in classes)
+        raise RhovecError(f'costs must be "balanced", or numbers by label, {{{known}}}')
     pair = float(costs.get(yes, 1.0)), float(costs.get(no, 1.0))
     if not all(math.isfinite(c) and c > 0 for c in pair):
         raise RhovecError(f"costs must be positive numbers, not {costs!r}")

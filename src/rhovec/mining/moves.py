@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -193,7 +194,4 @@ class Moves:
 
 def _sensible(phi: Candidate) -> bool:
     """Whether no operator stands directly over one that it absorbs."""
-    for i, node in enumerate(phi[1:], 1):
-        if node[0] in UNARY and phi[i - 1][0] == node[0]:
-            return False
-    return True
+    return not any(a[0] == b[0] and a[0] in UNARY for a, b in pairwise(phi))

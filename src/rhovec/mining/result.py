@@ -15,6 +15,7 @@ from ..formula.core import Formula
 from ..formula.printer import number_text
 from ..robustness import robustness
 from ..robustness.inputs import TraceArray, as_trace_array
+from .picture import picture
 
 Interval = tuple[float, float]
 
@@ -27,7 +28,9 @@ class Entry:
     missed: int  # positive traces that violate it
     alarms: int  # other traces that satisfy it
     accuracy: float  # on the training traces
-    held_out: float | None  # accuracy of formulae of at most this size on traces left out of the search
+    held_out: (
+        float | None
+    )  # accuracy of formulae of at most this size on traces left out of the search
     interval: Interval | None  # 95 % interval of it
     margin: float  # smallest distance of a right trace from the border, in channels' standard deviations
 
@@ -48,11 +51,10 @@ class Certified:
     best: Formula
 
     def text(self, dt: float | None = None) -> str:
-        where = "of the class" if self.complete else "of the class on this grid"
+        grid = "" if self.complete else " on this grid"
         return (
-            f"{self.formulae} (windows: {self.windows}; thresholds: {self.thresholds}): no formula "
-            f"{where} has a smaller loss on these traces than {number_text(self.loss)}, which "
-            f"{self.best.to_text(dt)} has"
+            f"no formula with {self.formulae}{grid} has a smaller training loss than "
+            f"{number_text(self.loss)} (windows: {self.windows}; thresholds: {self.thresholds})"
         )
 
 
@@ -159,24 +161,30 @@ class Mined:
 
     def wrong(self, traces: Any, labels: Sequence[Any]) -> list[Wrong]:
         """The traces whose label the chosen formula gets wrong, each with an explanation."""
+        predicted = self.predict(traces)
+        return [
+            self.explained(traces, i, label, predicted[i])
+            for i, label in enumerate(labels)
+            if predicted[i] != label
+        ]
+
+    def explained(self, traces: Any, i: int, label: Any, predicted: Any) -> Wrong:
+        """Why trace i gives the robustness that it does."""
         found = self.about.array(traces)
-        values, lengths = found.values, found.lengths
-        rho, predicted = self.robustness(traces), self.predict(traces)
-        out = []
-        for i, label in enumerate(labels):
-            if predicted[i] != label:
-                points = lengths[i] if lengths else values.shape[2]
-                why = explain(
-                    self.formula, values[i, :, :points], variables=self.about.variables,
-                    dt=self.about.dt, units=self.about.units, discrete=(),
-                )  # fmt: skip
-                out.append(Wrong(i, label, predicted[i], float(rho[i]), why))
-        return out
+        points = found.lengths[i] if found.lengths else found.values.shape[2]
+        why = explain(
+            self.formula, found.values[i, :, :points], variables=self.about.variables,
+            dt=self.about.dt, units=self.about.units,
+        )  # fmt: skip
+        rho = self.about.robustness(self.formula, found.values[i : i + 1])
+        return Wrong(i, label, predicted, float(rho[0]), why)
 
     def requirements(self, name: str = "mined") -> str:
         """A requirement file that holds the chosen formula, and the rest of the front as comments."""
         entry = self.entry
-        step = "" if self.about.dt is None else f" Time bounds are in seconds: --dt {self.about.dt:g}."
+        step = (
+            "" if self.about.dt is None else f" Time bounds are in seconds: --dt {self.about.dt:g}."
+        )
         lines = [
             f"# Mined from {self.n_positive} traces {self.positive!r} and {self.n_negative} "
             f"{self.negative!r}.{step}",
@@ -192,6 +200,15 @@ class Mined:
                 for one in others
             ]
         return "\n".join(lines) + "\n"
+
+    def svg(self, traces: Any, labels: Sequence[Any]) -> str:
+        """A picture of traces with the chosen formula drawn in, as an SVG document."""
+        values = np.asarray(self.about.array(traces).values)
+        positive = np.array([label == self.positive for label in labels])
+        return picture(
+            self.formula, values, positive, (self.negative, self.positive),
+            self.about.variables, self.about.units, self.about.dt,
+        )  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
         """The front as a table, ready for JSON."""
@@ -221,7 +238,9 @@ class Mined:
                 for row, one in zip(self.rows(), self.front, strict=True)
             ),
         ]
-        return "\n".join([*lines, *(f"note: {note}" for note in self.all_notes())])
+        lines += [f"note: {note}" for note in self.all_notes()]
+        lines += [f"certificate: {one.text(self.about.dt)}" for one in self.certificates]
+        return "\n".join(lines)
 
     def all_notes(self) -> list[str]:
         if self.beats_chance or self.entry.interval is None:

@@ -43,8 +43,10 @@ def shortest(low: float, high: float) -> float:
         return 0.0
     top = math.floor(math.log10(max(abs(low), abs(high))))
     for digits in range(17):
-        number = float(f"{middle:.{max(0, digits - top)}f}") if digits >= top else (
-            round(middle / 10 ** (top - digits)) * 10.0 ** (top - digits)
+        number = (
+            float(f"{middle:.{max(0, digits - top)}f}")
+            if digits >= top
+            else (round(middle / 10 ** (top - digits)) * 10.0 ** (top - digits))
         )
         if low <= number <= high:
             return number

@@ -187,7 +187,7 @@ def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> Scan:
     tried, best = _run(data, [(*kind, int(w)) for kind in kinds for w in inner], rows)
     windows = f"outer: {_grid_text(times)}; inner: [0,w] for w = {', '.join(map(str, inner))}"
     return Scan(
-        "always over eventually, or eventually over always, over one comparison", windows, "all",
+        "always eventually, or eventually always, over one comparison", windows, "all",
         False, tried, best,
     )  # fmt: skip
 
@@ -232,7 +232,7 @@ def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> Scan:
 
     tried, best = _run(data, list(_left_atoms(data, n_levels)), rows)
     return Scan(
-        "until, or its negation, between two comparisons", _grid_text(times),
+        "one until, or its negation, between two comparisons", _grid_text(times),
         f"left: {n_levels} quantiles of each channel; right: all", False, tried, best,
     )  # fmt: skip
 

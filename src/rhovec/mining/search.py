@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import RhovecError
 from ..formula import operators as ops
 from ..formula.operators import Channel
 from ..formula.programs import Programs
 from .cuts import MAX_NUMBER, cut_values
-from .data import DUAL, Candidate, Data, Node, dual, start_of
+from .data import DUAL, Candidate, Data, Node, atom, dual, start_of
 from .moves import SHIFT, Moves, Proposal
 from .scan import Certificate, one_operator, two_operators, untils
 
@@ -226,12 +227,15 @@ class Search:
         out = []
         for start in range(0, len(proposals), BATCH):
             some = proposals[start : start + BATCH]
-            loss, _, at = cut_values(numbers(self.data, some), self.data.positive, self.data.costs)
+            values = numbers(self.data, some)
+            loss, _, at = cut_values(values, self.data.positive, self.data.costs)
             for i, proposal in enumerate(some):
                 found = self.archive.get(len(proposal[0]), [])
                 limit = found[-1].loss if len(found) == ARCHIVE else np.inf
                 out += [
-                    settled(proposal, float(at[i, d]), d) for d in (0, 1) if loss[i, d] <= limit
+                    settled(proposal, float(at[i, d]), d)
+                    for d in (0, 1)
+                    if np.isfinite(loss[i, d]) and loss[i, d] <= limit
                 ]
         self.spent += len(proposals)
         return out
@@ -239,17 +243,19 @@ class Search:
     # -- its steps -------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        for scan in (one_operator, two_operators, untils):
-            if scan is not one_operator and self._goes_on_after_scan():
+        for scan, size in ((one_operator, 2), (two_operators, 3), (untils, 3)):
+            if self.certificates and (
+                self.max_size < size
+                or (self.certificates[0].complete and self.certificates[0].loss <= self.floor)
+            ):
                 break
             found = scan(self.data)
-            if found is None:
-                continue
+            if not found.best:
+                raise RhovecError("all traces are the same: no formula tells them apart")
             self.certificates.append(found.certificate())
             self.offer(found.candidates())
-
-    def _goes_on_after_scan(self) -> bool:
-        return self.certificates[0].complete and self.certificates[0].loss <= self.floor
+        atoms = [((atom(ops.GE, v, 0.0),), 0) for v in range(self.data.n_channels)]
+        self.offer(self.tuned(atoms))
 
     def _parents(self) -> list[Candidate]:
         out: list[Candidate] = []
