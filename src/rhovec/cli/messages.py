@@ -45,18 +45,22 @@ HINTS = {
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {
+    "budget": "--budget",
     "channels": "--channels",
     "confidence": "--confidence",
     "dt": "--dt",
     "families": "--families",
     "family_size": "--family-size",
+    "folds": "--folds",
     "k": "-k",
     "layout": "--layout",
     "max_nodes": "--max-nodes",
+    "max_size": "--max-size",
     "n_traces": "--n-traces",
     "points": "--points",
     "rounding": "--rounding",
     "samples": "--samples",
+    "seconds": "--seconds",
     "seed": "--seed",
     "sigma2": "--sigma2",
     "threshold": "--threshold",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
-from .output import note, replacing_text, require_output, write_jsonl
+from .output import replacing_text, require_output, write_jsonl
 from .shared import JsonLines, TraceFiles, option, output_file, picture
 
 if TYPE_CHECKING:
@@ -112,7 +112,9 @@ def mine(
     else:
         traces, given = read_labelled(files.traces, labels, **reading)
     if dt is not None and traces.dt is not None and dt != traces.dt:
-        note(f"--dt {dt:g} is used, but the time column has steps of {traces.dt:g} s")
+        raise RhovecError(
+            f"--dt {dt:g}: the time column has steps of {traces.dt:g} s; leave it out"
+        )
     step = traces.dt if dt is None else dt
     mined = mine_formulae(
         traces, given, dt=step, positive=_label(positive, given, "--positive"),

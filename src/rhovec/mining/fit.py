@@ -19,6 +19,7 @@ import numpy as np
 
 from ..errors import RhovecError, TraceError
 from ..formula.core import Formula
+from ..formula.options import exact_step
 from ..robustness import robustness
 from .bounded import Bounded, bound
 from .data import Candidate, Data, Scale, candidate_of
@@ -63,9 +64,11 @@ def mine(
     names = tuple(found.columns)
     if dt is None:
         dt = getattr(traces, "dt", None)
+    if dt is not None:
+        exact_step(dt)
     about = About(names, dict(units or {}), dt)
     values = np.asarray(found.values, np.float64)
-    _check(max_size, budget, folds, seconds)
+    _check(max_size, budget, folds, seconds, seed)
     given = _labels(labels, len(values))
     classes = sorted(set(given), key=lambda c: (str(type(c)), c))
     notes = []
@@ -275,7 +278,9 @@ def _costs(
     return pair
 
 
-def _check(max_size: int, budget: int, folds: int, seconds: float | None) -> None:
+def _check(max_size: int, budget: int, folds: int, seconds: float | None, seed: int) -> None:
+    if seed < 0:
+        raise RhovecError(f"seed must be a whole number >= 0, not {seed}")
     if not 1 <= max_size <= 31:
         raise RhovecError(f"max_size must be from 1 to 31 nodes, not {max_size}")
     if budget < 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from .cuts import cut_ranks
 from .data import Candidate, Data, atom, dual
 
 MAX_NUMBERS = 400_000_000  # sorted in one scan; what exceeds it is thinned to a grid
+NUMBERS_WORTH_THREADS = 3_000_000
 KEPT = 64  # candidates of a scan that the search starts from, per kind of formula
 
 
@@ -100,7 +102,10 @@ def _run(
 
     found, tried = [], 0
     with ThreadPoolExecutor(cores()) as pool:
-        for count, best in pool.map(work, jobs):
+        # The first job tells how much work the others are; little is not worth the threads.
+        first = work(jobs[0])
+        is_much = first[0] * data.n_traces * len(jobs) > NUMBERS_WORTH_THREADS
+        for count, best in chain([first], (pool.map if is_much else map)(work, jobs[1:])):
             tried += count
             found += best
     found.sort(key=lambda one: one[:2])  # stable: the order of jobs breaks ties
@@ -138,7 +143,7 @@ def one_operator(data: Data, n_times: int | None = None) -> Scan:
         n_times = max(2, int((2 * n_rows) ** 0.5))
     times = grid(data.points, n_times)
 
-    def rows(channel: int, smallest: bool, k: int) -> Any:
+    def rows(channel: int, smallest: bool, k: int) -> Rows:
         lo = int(times[k])
         ends = times[k:]
         ranks = _running(data.ranks[channel][lo:], smallest)[ends - lo]
@@ -171,7 +176,7 @@ def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> Scan:
     """always eventually[0,w] and eventually always[0,w] over an atom, on a grid of windows."""
     times, inner = grid(data.points, n_times), widths(data.points, n_widths)
 
-    def rows(channel: int, smallest: bool, width: int) -> Any:
+    def rows(channel: int, smallest: bool, width: int) -> Rows:
         slid = _sliding(data.ranks[channel], width, smallest)
         blocks = [_running(slid[lo:], not smallest)[times[k:] - lo] for k, lo in enumerate(times)]
         spans = [(int(lo), int(hi)) for k, lo in enumerate(times) for hi in times[k:]]
@@ -199,24 +204,33 @@ def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> Scan:
     while work > MAX_NUMBERS and n_levels > 6:
         n_levels, work = n_levels // 2, work / 2
 
-    def rows(left: int, comparison: int, level: float) -> Any:
+    each = np.arange(data.n_traces)
+    parts = [
+        (right, smallest, k, _running(data.ranks[right][lo:], smallest))
+        for right in range(data.n_channels)
+        for smallest in (False, True)
+        for k, lo in enumerate(times)
+    ]
+    spans = [
+        (right, smallest, int(times[k]), int(hi))
+        for right, smallest, k, _ in parts
+        for hi in times[k:]
+    ]
+    # One table of levels for all channels on the right: ranks are moved to their part of it.
+    starts = np.concatenate([[0], np.cumsum([len(x) for x in data.levels])])
+    moved = starts[[span[0] for span in spans]].astype(np.int32)[:, None]
+    table = np.concatenate(data.levels)
+
+    def rows(left: int, comparison: int, level: float) -> Rows:
         values = data.levels[left][data.ranks[left]]
         holds = values >= level if comparison == ops.GE else values <= level
         fails = np.where(holds.all(axis=0), data.points, np.argmin(holds, axis=0))  # (N,)
-        blocks, spans = [], []
-        for right in range(data.n_channels):
-            for smallest in (False, True):
-                nothing = len(data.levels[right]) - 1 if smallest else 0
-                for k, lo in enumerate(times):
-                    running = _running(data.ranks[right][lo:], smallest)
-                    last = np.minimum(times[k:, None], fails - 1) - lo  # (windows, N)
-                    ranks = np.take_along_axis(running, np.maximum(last, 0), axis=0)
-                    blocks.append(np.where(last < 0, nothing, ranks).astype(np.int32))
-                    spans += [(right, smallest, int(lo), int(hi)) for hi in times[k:]]
-        # One table of levels for all channels on the right: ranks are moved to its part of them.
-        starts = np.concatenate([[0], np.cumsum([len(x) for x in data.levels])])
-        ranks = np.concatenate(blocks)
-        ranks += starts[[span[0] for span in spans]].astype(np.int32)[:, None]
+        blocks = []
+        for right, smallest, k, running in parts:
+            nothing = len(data.levels[right]) - 1 if smallest else 0
+            last = np.minimum(times[k:, None], fails - 1) - times[k]  # (windows, N)
+            blocks.append(np.where(last < 0, nothing, running[np.maximum(last, 0), each]))
+        ranks = np.concatenate(blocks).astype(np.int32) + moved
 
         def formula(row: int, threshold: float) -> Candidate:
             right, smallest, lo, hi = spans[row]
@@ -228,7 +242,7 @@ def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> Scan:
             # A small minimum makes it true, so "number >= threshold" is the negation.
             return dual(until) if smallest else until
 
-        return ranks, np.concatenate(data.levels), formula
+        return ranks, table, formula
 
     tried, best = _run(data, list(_left_atoms(data, n_levels)), rows)
     return Scan(
