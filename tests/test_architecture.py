@@ -22,6 +22,7 @@ LAYERS = (
     ("evaluation",),
     ("search", "sklearn"),
     ("mining",),
+    ("spaces",),
     ("check", "compare", "corpus", "models"),
     ("kernel", "tokens"),
     ("library", "robustness", "traces"),
