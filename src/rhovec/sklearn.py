@@ -1,20 +1,11 @@
-<<<<<<< HEAD
 """For scikit-learn: `StlVectorizer`, formulae as features, and `StlClassifier`, which mines them.
-=======
-"""Formulae as features for scikit-learn: `StlVectorizer`, a space as the first step of a pipeline.
->>>>>>> main
 
     make_pipeline(StlVectorizer(), Ridge()).fit(formulae, y)
     cross_val_score(StlClassifier(), traces, labels)
 
-<<<<<<< HEAD
-The vectorizer learns nothing from the data: a model is read when vectors are first needed, and all
+The vectorizer learns nothing from the data: a space is read when vectors are first needed, and all
 vectorizers of a process share it. So clones in a cross-validation cost nothing, and a stored pipeline
 holds no weights.
-=======
-It learns nothing from the data: a space is read when vectors are first needed, and all vectorizers of a
-process share it. So clones in a cross-validation cost nothing, and a stored pipeline holds no weights.
->>>>>>> main
 For signatures of a kernel instead, use sklearn's FunctionTransformer(kernel.signatures).
 """
 
@@ -31,13 +22,9 @@ from .errors import MissingDependencyError, RhovecError
 from .formula.core import Formula
 from .formula.reader import FormulaLike
 from .formula.schema import Schema
-<<<<<<< HEAD
 from .mining import DecisionList, Mined, mine
 from .mining.fit import BUDGET, FOLDS, MAX_SIZE
-from .models.model import load
-=======
 from .spaces import Space, Vectors, load
->>>>>>> main
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
