@@ -307,8 +307,8 @@ def test_every_command_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert set(commands()) == set(map(plain, RIGHT))
     assert sum(1 for name in RIGHT for _ in cases(name)) > 1000
     for name in ("parse", "check", "robustness", "embed", "similarity", "similarity --by kernel",
-                 "decode", "compare", "mine", "index search", "index duplicates", "index verify", "bench",
-                 "corpus stats"):  # fmt: skip
+                 "decode", "compare", "mine", "index search", "index duplicates", "index verify",
+                 "bench", "corpus stats"):  # fmt: skip
         arguments, options = RIGHT[name]
         given = [word for pair in options.items() for word in pair]
         assert call(*name.split(), *given, *arguments) == (0, ""), name
