@@ -613,7 +613,8 @@ def test_the_command(url: str, tmp_path: Path) -> None:
         )
     assert run("remove", url, "--library", "a b") == "removed a b\n"
     assert "has no library 'a b'" in run("search", url, "--library", "a b", "x > 1", status=2)
-    assert "cannot connect" in run("list", url.replace("127.0.0.1", "127.0.0.1:1/x?"), status=2)
+    assert "cannot be read; write" in run("list", url.replace("127.0.0.1", "h:1/x?"), status=2)
+    assert "cannot connect" in run("list", "postgresql://postgres@127.0.0.1:1/x", status=2)
 
 
 def test_without_psycopg() -> None:
