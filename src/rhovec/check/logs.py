@@ -126,7 +126,7 @@ def check_files(plan: Plan, files: Sequence[tuple[str, str]], alone: bool = True
     groups: dict[Any, list[_Ready]] = {}
     for file, (label, path) in zip(out, files, strict=True):
         for one in _ready(plan, known, derived, label, Path(path), alone, file):
-            units = tuple(sorted(one.grid.units.items()))
+            units = tuple(sorted(u for u in one.grid.units.items() if u[1].isprintable()))
             groups.setdefault((one.grid.dt, units, one.discrete, one.lacking), []).append(one)
     for (dt, units, discrete, lacking), ready in groups.items():
         _judge(plan, dt, dict(units), discrete, lacking, ready)
