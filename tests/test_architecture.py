@@ -23,7 +23,8 @@ LAYERS = (
     ("search", "sklearn"),
     ("check", "compare", "corpus", "models"),
     ("kernel", "tokens"),
-    ("library", "robustness", "traces"),
+    ("library", "robustness"),
+    ("traces",),
     ("formula",),
     ("errors", "files", "former", "machine", "pages"),
 )
