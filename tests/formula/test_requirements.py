@@ -104,7 +104,7 @@ def test_parameters_are_numbers_that_can_be_replaced(tmp_path: Path) -> None:
     assert given_.formula == rv.parse("always[0,2] x > -6")
     (other,) = read(text, parameters={"T": 1, "limit": "4e1"}, dt=0.25)
     assert other.formula == rv.parse("always[0,4] x > 80")
-    assert problems(text)[0].startswith("r.stl:3, column 14: time bound 0.5 is no whole number")
+    assert problems(text)[0].startswith("r.stl:3, column 14: time bound 0.5 is not a whole number")
     with pytest.raises(RhovecError, match="no file has the parameter U: there are T, limit"):
         read(text, parameters={"U": 1})
     with pytest.raises(RhovecError, match="parameter T=x, column 1: a parameter is a number"):

@@ -194,9 +194,9 @@ def test_unknown_channels_are_named() -> None:
         SCHEMA.lower("speed > 1 and rpm < 4750")
     with pytest.raises(SchemaError, match=r"no channel '2 \* speed'"):
         SCHEMA.lower("2 * speed > 1")
-    with pytest.raises(SchemaError, match=r"'x_3' is no channel.*x_0 ... x_2"):
+    with pytest.raises(SchemaError, match=r"'x_3' is not a channel.*x_0 ... x_2"):
         SCHEMA.lift("x_3 > 1")
-    with pytest.raises(SchemaError, match="'speed' is no channel of a lowered formula"):
+    with pytest.raises(SchemaError, match="'speed' is not a channel of a lowered formula"):
         SCHEMA.lift("speed > 1")
 
 
@@ -274,7 +274,7 @@ GOOD = {"expression": "speed"}
     ("source", "message"),
     [
         ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "must be a JSON object, not list"),
         ("{}", "lacks the key 'channels'"),
         ({"channels": []}, "at least one channel"),

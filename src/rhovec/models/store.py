@@ -216,7 +216,7 @@ def _check_facts(config: Mapping[str, Any], where: str) -> None:
 
 
 def _check_measure(teacher: Mapping[str, Any], encoder: EncoderConfig, where: str) -> None:
-    """Refuse a teacher whose traces have another size than the encoder, and its weights, say."""
+    """Refuse a teacher whose traces do not have the size that the encoder was made for."""
     measure = teacher.get("measure")
     if isinstance(measure, dict):
         for name, known in (("points", encoder.points), ("n_variables", encoder.channels)):

@@ -1,10 +1,10 @@
 """What turns formulae into unit vectors for a library: anything with the methods of `Vectors`.
 
-A trained model is one. Another are signatures, the robustness of a formula on a kernel's traces
-scaled to norm 1: they have no limit on variables or on the size of a formula, and their inner products
+A trained model is one. Signatures are another: the robustness of a formula on a kernel's traces,
+scaled to norm 1. They have no limit on variables or on the size of a formula, and their inner products
 are k'. A library stores what it takes to make its signatures again (the parameters of the base measure,
-or the traces themselves), so that it answers formulae wherever it is opened. Of anything else it stores
-the fingerprint, and refuses what has another one.
+or the traces themselves), so that it can be searched by formula wherever it is opened. For anything
+else it stores the fingerprint, and refuses vectors with another one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Signatures:
 
     def __post_init__(self) -> None:
         if not self.source.normalised:
-            raise RhovecError("signatures are unit vectors: take a kernel with normalised=True")
+            raise RhovecError("signatures are unit vectors: use a kernel with normalised=True")
 
     @property
     def fingerprint(self) -> str:
@@ -126,7 +126,7 @@ def as_vectors(given: Vectors | Kernel) -> Vectors:
 
 
 def kind_of(vectors: Vectors) -> Kind:
-    """What inner products of these vectors are."""
+    """Meaning of the inner products of these vectors."""
     kind: Kind = getattr(vectors, "kind", "kernel")
     return kind
 
@@ -139,7 +139,7 @@ def describe(
     if traces and len(traces) > MAX_TRACES:
         raise RhovecError(
             f"a library stores the traces of its signatures, and these have {len(traces) >> 20} MB; "
-            "take fewer traces"
+            "use fewer traces"
         )
     kind = kind_of(vectors)
     sigma2 = float(vectors.kernel().sigma2) if kind == "cosine" else None
@@ -148,7 +148,7 @@ def describe(
 
 
 def vectors_of(facts: Facts) -> Vectors | None:
-    """What made a library's vectors, if it can be had without asking the user."""
+    """The maker of a library's vectors, if it is known without asking the user."""
     if facts.recipe is not None:
         return Signatures.from_recipe(facts.recipe, facts.traces)
     from ..models.model import DEFAULT, load
