@@ -215,7 +215,7 @@ def test_where_models_come_from(
     monkeypatch.setattr(models, "DEFAULT", folder)
     assert load().fingerprint == load(str(folder)).fingerprint
     for path in ("nowhere", "no/where/at/all", "../nowhere", tmp_path / "nothing"):
-        with pytest.raises(RhovecError, match="is no folder"):
+        with pytest.raises(RhovecError, match="is not a folder"):
             load(path)
     with pytest.raises(RhovecError, match="device must be"):
         load(folder, device="abacus")

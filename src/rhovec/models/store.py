@@ -181,7 +181,7 @@ def _table(head: Any, rows: Any) -> list[str]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise RhovecError(f"there is no model: {folder} is no folder")
+        raise RhovecError(f"there is no model: {folder} is not a folder")
     path = folder / CONFIG
     data = _read_file(path)
     try:
