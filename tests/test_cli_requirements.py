@@ -248,7 +248,7 @@ def test_arguments_use_what_files_define(file: Path) -> None:
         ("R9: true", ["embed"], "is constantly true, so it has no direction"),
         ("R9: x_0 > 1e300", ["embed"], "a formula has the threshold 1e+300"),
         ("R9: once x_0 > 0", ["embed"], "use exact signatures: `rhovec index build` without"),
-        ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models do not know; exact signatures"),
+        ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models cannot read; use exact signatures"),
         ("R9: x_0 - x_1 > 0", ["similarity"], "a model reads only the variables"),
         ("R9: true", ["similarity", "--by", "kernel", "--n-traces", "9"], "is constant, so no kernel"),
         ("R9: true", ["index", "build", "new"], "is constant, so no kernel can compare it"),

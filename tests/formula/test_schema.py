@@ -211,15 +211,15 @@ def test_a_threshold_out_of_range_is_refused() -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("", "no expression"),
+        ("", "not an expression"),
         ("y4 - y5", r"written as 'y5 - y4'.*negate its mean"),
         ("-speed", "written as 'speed'"),
         ("speed - 3", "without a constant"),
         ("abs(speed)", "one linear expression"),
         ("speed) >= 0 and (gear", "one linear expression"),
-        ("speed >= 3", "no expression"),
-        ("always", "no expression"),
-        ("3", "no expression"),
+        ("speed >= 3", "not an expression"),
+        ("always", "not an expression"),
+        ("3", "not an expression"),
         (7, "must be of type str"),
     ],
 )
@@ -273,7 +273,7 @@ GOOD = {"expression": "speed"}
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{", "no JSON"),
+        ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ("[]", "must be a JSON object, not list"),
         ("{}", "lacks the key 'channels'"),
