@@ -49,6 +49,7 @@ PYTHON_ONLY = {
     "pass torch.as_tensor(traces)": "no command computes gradients",
     "variables=... goes with an array": "commands read arrays, not dicts",
     "sigma2 = ": "a condition in a sentence",
+    "(postgresql://?service=team)": "part of a URL",
     "schema must be a Schema": "commands read schemas from files",
 }
 
