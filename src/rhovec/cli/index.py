@@ -18,7 +18,15 @@ import typer
 
 from ..errors import RhovecError
 from ..formula.requirements import name_of
-from .output import cell, console, write_csv, write_jsonl
+from .output import (
+    TABLES,
+    cell,
+    console,
+    require_output,
+    save_table,
+    write_jsonl,
+    write_records,
+)
 from .shared import (
     JsonLines,
     JsonObject,
@@ -31,6 +39,7 @@ from .shared import (
     naming,
     option,
     origins,
+    output_file,
     progress_bar,
     read_schema,
     read_vectors,
@@ -62,6 +71,9 @@ LibraryModel = Annotated[
 NewTags = Annotated[
     str,
     option("--tags", metavar="TAGS", help="Tags for the formulae, separated by commas."),
+]
+HitFile = Annotated[
+    Path | None, output_file("Write to a .csv, .jsonl or .parquet file, one row per hit.")
 ]
 COLUMNS = (
     "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement", "title",
@@ -191,12 +203,14 @@ def search(
         typer.Option("--rerank", help="Order hits by the exact kernel, with its standard error."),
     ] = False,
     model: LibraryModel = None,
+    output: HitFile = None,
     as_json: JsonLines = False,
 ) -> None:
     """Find the formulae of a library that are most similar in meaning.
 
     rhovec index search lib.rhovec "always (x_0 > 1)" -k 5
     """
+    require_output(output, TABLES, as_json)
     if vectors and (reading.formulae or reading.files):
         raise RhovecError("--vectors takes the place of formulae; leave one of them out")
     if vectors and rerank:
@@ -218,7 +232,7 @@ def search(
                 {**origin, "query": one.text}
                 for one, origin in zip(requirements, named, strict=True)
             ]
-        _write(facts, found, as_json)
+        _write(facts, found, output, as_json)
 
 
 @app.command()
@@ -229,16 +243,18 @@ def duplicates(
         float, typer.Option(help="Lowest exact similarity of duplicates, above 0 and up to 1.")
     ] = 0.99,
     model: LibraryModel = None,
+    output: HitFile = None,
     as_json: JsonLines = False,
 ) -> None:
     """List groups of formulae that mean nearly the same.
 
     rhovec index duplicates lib.rhovec --threshold 0.999
     """
+    require_output(output, TABLES, as_json)
     with _opened(library, model) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
-        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, as_json)
+        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, output, as_json)
 
 
 @app.command()
@@ -355,12 +371,17 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
     print("; ".join(words))
 
 
-def _write(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], as_json: bool) -> None:
-    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV.
+def _write(
+    facts: Sequence[dict[str, str]],
+    found: Sequence[list[Hit]],
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Hits per query, or entries per group: a file, JSON lines, a table on a terminal, or CSV.
 
     facts: of each query or group; the last is what it is called if it has no name.
     """
-    if not as_json and sys.stdout.isatty():
+    if output is None and not as_json and sys.stdout.isatty():
         show(facts, found)
         return
     rows: list[dict[str, Any]] = [
@@ -369,11 +390,13 @@ def _write(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], as_json:
         for rank, hit in enumerate(hits, 1)
     ]
     rows = [row | {"formula": str(row["formula"])} for row in rows]
-    if as_json:
+    header = [*(facts[0] if facts else ["group"]), *COLUMNS]
+    if output is not None:
+        save_table(output, rows, header)
+    elif as_json:
         write_jsonl(sys.stdout, rows)
-        return
-    cells = ([*row.values()] for row in (row | {"tags": " ".join(row["tags"])} for row in rows))
-    write_csv(sys.stdout, [*(facts[0] if facts else ["group"]), *COLUMNS], cells)
+    else:
+        write_records(sys.stdout, rows, header)
 
 
 def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:

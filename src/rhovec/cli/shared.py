@@ -8,6 +8,7 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -18,8 +19,10 @@ from ..errors import FormulaError, HorizonError, Problem, RequirementError, Rhov
 from ..formula import Formula, Schema
 from ..formula.requirements import (
     Requirement,
+    Statement,
     read_bytes,
     read_data,
+    require_parameters,
     require_some,
     resolve,
     split_header,
@@ -243,9 +246,7 @@ class Reading(Files):
         A schema says what --dt, --discrete and --tolerance do. Arguments may use what files define.
         contents: of the files or of stdin, if they were read before.
         """
-        arguments = [
-            split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)
-        ]
+        arguments = self.arguments()
         if contents is None:
             contents = self.contents(bool(arguments))
         statements = [s for name, data in contents for s in read_data(data, name)]
@@ -259,6 +260,38 @@ class Reading(Files):
         require_some(found, problems, ", ".join(name for name, _ in contents) or "the arguments")
         own = {argument.source for argument in arguments}
         return sorted(found, key=lambda requirement: requirement.source not in own)
+
+    def arguments(self) -> list[Statement]:
+        return [split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
+
+    def sets(
+        self, schema: Schema | None, traces: Traces | None
+    ) -> list[tuple[str, list[Requirement]]]:
+        """The requirements of the arguments and of each file, with its name.
+
+        Files may give the same names to different things. What a file does not define itself may be
+        defined by one before it.
+        """
+        arguments = self.arguments()
+        sources = [(name, read_data(d, name)) for name, d in self.contents(bool(arguments))]
+        sources += [("the arguments", arguments)] if arguments else []
+        given, options = self.parameters(), self.options(schema, traces)
+        require_parameters(given, (s for _, statements in sources for s in statements))
+        before: dict[str, Statement] = {}
+        problems: dict[Problem, None] = {}
+        found = []
+        for name, own in sources:
+            defined = {s.name: s for s in own if s.kind != "requirement"}
+            known = [s for other, s in before.items() if other not in defined] + own
+            used = {n: value for n, value in given.items() if n in {s.name for s in known}}
+            right, wrong = resolve(known, used, **options)
+            problems |= dict.fromkeys(wrong)
+            before = {other: s for other, s in before.items() if other not in defined} | defined
+            if right:
+                found.append((name, right))
+        self.left_out(list(problems))
+        require_some(found, list(problems), ", ".join(name for name, _ in sources))
+        return sorted(found, key=lambda one: one[0] != "the arguments")
 
     def step(self, traces: Traces | None) -> float | str | None:
         """The sampling step that --dt asks for."""
@@ -370,22 +403,36 @@ class TraceReading(Reading):
             )
         return None
 
+    def seconds_per_step(self, schema: Path | None, traces: Traces) -> Fraction | None:
+        """The sampling step, if the options, a schema or the traces tell it."""
+        from ..formula.options import exact_step
+
+        known = read_schema(schema)
+        step = self.step(traces) if known is None else known.dt
+        step = traces.dt if step is None else step
+        return None if step is None else exact_step(step)
+
     def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
         """The requirements and the traces that they are about.
 
         Without --traces, these are random ones: a schema then standardises the formulae.
         """
         known, traces = read_schema(schema), self.read_traces()
-        found = self.requirements(known, traces)
+        return self.about(self.requirements(known, traces), traces, known), traces
+
+    def about(
+        self, found: list[Requirement], traces: Traces | None, schema: Schema | None
+    ) -> list[Requirement]:
+        """The requirements as they are about the traces, or about random ones without any."""
         if traces is None:
-            return standardised(found, known), None
+            return standardised(found, schema)
         names = dict.fromkeys(traces.variables)
         problems = [unknown_variables(requirement, names) for requirement in found]
         self.left_out([problem for problem in problems if problem])
         left = [r for r, problem in zip(found, problems, strict=True) if not problem]
         if not left:
             raise RhovecError("no formula is left: the traces lack variables of all of them")
-        return left, traces
+        return left
 
 
 # -- formulae --------------------------------------------------------------------------------------

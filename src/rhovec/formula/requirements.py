@@ -266,11 +266,7 @@ def resolve(
     options: those of `parse`.
     """
     given = dict(parameters or {})
-    declared = [s.name for s in statements if s.kind == "parameter"]
-    for name in given:
-        if name not in declared:
-            known = f"there are {', '.join(sorted(set(declared)))}" if declared else "there is none"
-            raise RhovecError(f"no file has the parameter {name}: {known}")
+    require_parameters(given, statements)
     values: dict[str, Definition] = {
         s.name: f"{s.name} is defined in a later line, {s.place}; move its definition up"
         for s in reversed(statements)
@@ -318,6 +314,15 @@ def resolve(
             values[statement.name] = message
             broken.add(message)
     return found, problems + follow
+
+
+def require_parameters(given: Iterable[str], statements: Iterable[Statement]) -> None:
+    """Refuse names of parameters that no statement declares."""
+    declared = {s.name for s in statements if s.kind == "parameter"}
+    for name in given:
+        if name not in declared:
+            known = f"there are {', '.join(sorted(declared))}" if declared else "there is none"
+            raise RhovecError(f"no file has the parameter {name}: {known}")
 
 
 class _Wrong(Exception):
