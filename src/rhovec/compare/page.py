@@ -74,17 +74,18 @@ def _implications(found: SetComparison) -> Iterator[str]:
 
 def _equivalent(found: SetComparison) -> Iterator[str]:
     groups = [group for group in found.groups if len(group) > 1]
-    yield "<h2>Proved equivalent</h2>"
+    yield "<h2>Proved equivalent</h2>" if groups else ""
     yield from _lines([" = ".join(map(found.label, group)) for group in groups])
 
 
 def _contradictions(found: SetComparison) -> Iterator[str]:
-    yield "<h2>Proved contradictions</h2>"
-    yield from _lines([
+    lines = [
         f"{found.label(a)} and {found.label(b)}"
         for a, b, relation, *_ in found.proved
         if relation == "contradicts"
-    ])  # fmt: skip
+    ]
+    yield "<h2>Proved contradictions</h2>" if lines else ""
+    yield from _lines(lines)
 
 
 def _alone(found: SetComparison) -> Iterator[str]:
@@ -115,7 +116,7 @@ def _suggested(found: SetComparison) -> Iterator[str]:
             for r in found.suggested[:MAX_ROWS]
         ])  # fmt: skip
         yield from _more(len(found.suggested))
-    yield from (f"<p>{escape(line)}.</p>" for line in vacuity(found))
+    yield from _lines([line[0].upper() + line[1:] + "." for line in vacuity(found)])
 
 
 def _undecided(found: SetComparison) -> Iterator[str]:
@@ -148,7 +149,6 @@ def _named(found: SetComparison, i: int) -> str:
 
 def _lines(lines: Sequence[str]) -> Iterator[str]:
     if not lines:
-        yield "<p>None.</p>"
         return
     yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines[:MAX_ROWS]) + "</ul>"
     yield from _more(len(lines))

@@ -30,6 +30,7 @@ from .prover import BOTH, NEITHER, ONLY_A, ONLY_B, Prover
 MIN_POINTS, SHORT, LONG = 32, 256, 4096  # of examples: of all formulae, and of a pair
 SAMPLES, MORE_SAMPLES = 1 << 16, 1 << 17  # of all examples together
 MAX_NUMBERS = 1 << 23  # of examples, and of their verdicts
+MAX_REACH = 50_000  # steps that a formula with a past may look at, to get examples
 MAX_RETRIED = 1000  # pairs that get examples of their own
 CHUNK = 1 << 12  # verdicts compared at once
 MAX_LISTED = 20  # relations of a kind in a report
@@ -254,27 +255,23 @@ def _seen(
 def _verdicts(
     formulae: Sequence[Formula], seed: int, samples: int, longest: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(n, samples): whether formulae hold on examples, and (n,) whether they could be evaluated."""
+    """(n, samples): whether formulae hold on examples, and (n,) whether they were evaluated."""
     names = sorted({name for phi in formulae for name in phi.variables}, key=natural_key)
     if not names:
         names = ["x_0"]
-    reach = max(phi.horizon + phi.history for phi in formulae)
-    points = min(max(2 * reach, MIN_POINTS), longest)
+    reach = [phi.horizon + phi.history for phi in formulae]
+    points = min(max(2 * max(reach), MIN_POINTS), longest)
     most = min(samples, MAX_NUMBERS // len(formulae), MAX_NUMBERS // len(names))
     traces = _examples(formulae, names, max(most // points, 16), points, seed)
-    shape = (len(formulae), len(traces) * points)
-    try:
-        holds = satisfaction(formulae, traces, variables=names, trace=True)
-        return holds.reshape(shape), np.ones(len(formulae), np.float32)
-    except RhovecError:  # one of them looks too far beyond the ends
-        holds, known = np.zeros(shape, bool), np.zeros(len(formulae), np.float32)
-        for i, phi in enumerate(formulae):
-            try:
-                holds[i] = satisfaction(phi, traces, variables=names, trace=True).ravel()
-                known[i] = 1
-            except RhovecError:
-                continue
-        return holds, known
+    # Past and future nested are evaluated as far beyond the ends as they look, which takes time.
+    far = [phi.looks_back and steps > MAX_REACH for phi, steps in zip(formulae, reach, strict=True)]
+    near = [i for i, is_far in enumerate(far) if not is_far]
+    holds = np.zeros((len(formulae), len(traces) * points), bool)
+    if near:
+        phis = [formulae[i] for i in near]
+        verdicts = satisfaction(phis, traces, variables=names, trace=True)
+        holds[near] = verdicts.reshape(len(near), -1)
+    return holds, ~np.array(far)
 
 
 def _examples(
@@ -395,7 +392,7 @@ def _report(found: SetComparison) -> Iterator[str]:
     yield from [*lines, *shortened(implied), *shortened(excluded)] or ["  no relation"]
     follow = sum(r.relation == "implies" for r in found.proved) - len(found.direct)
     if follow > 0:
-        yield f"  {follow} more implications follow from these"
+        yield f"  implications that follow from these: {follow:,}"
     if found.n_traces:
         yield ""
         yield f"Only on these {found.n_traces:,} traces, not proved:"
@@ -438,12 +435,12 @@ def vacuity(found: SetComparison) -> Iterator[str]:
     for which, members in zip(("every trace", "no trace"), found.constant, strict=True):
         if members:
             names = ", ".join(found.label(i, title=False) for i in members)
-            yield f"{len(members)} hold on {which}, so these traces cannot relate them: {names}"
+            yield f"these traces cannot relate what holds on {which}: {names}"
     if found.vacuous:
-        yield f"{found.vacuous:,} pairs seem related only for that reason, and are not listed"
+        yield f"pairs that seem related only for that reason, and are not listed: {found.vacuous:,}"
     if found.untested:
         names = ", ".join(found.label(i, title=False) for i in found.untested)
-        yield f"{len(found.untested)} use variables that the traces lack: {names}"
+        yield f"not judged on these traces, which lack their variables: {names}"
 
 
 def shortened(lines: list[str], most: int = MAX_LISTED) -> list[str]:
