@@ -31,6 +31,7 @@ from .shared import (
     naming,
     origins,
     output_file,
+    read_schema,
 )
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def robustness(
     """
     import numpy as np
 
+    from ..formula.options import exact_step
     from ..robustness import robustness as robustness_of
     from ..robustness import satisfaction as satisfaction_of
     from ..traces.reading import listed
@@ -97,7 +99,10 @@ def robustness(
             f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "
             "--trace gives its value at every step"
         )
-    step = reading.seconds_per_step(schema, traces)
+    known = read_schema(schema)
+    step = reading.step(traces) if known is None else known.dt
+    step = traces.dt if step is None else step
+    seconds = None if step is None else exact_step(step)
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
@@ -117,7 +122,7 @@ def robustness(
         with replacing_text(output) as text:
             (as_json_array if suffix == ".json" else as_jsonl)(records, text)
     elif output is not None:
-        save_table(output, one_per_value(records, step))
+        save_table(output, one_per_value(records, seconds))
     elif as_json:
         as_jsonl(records, sys.stdout)
     elif sys.stdout.isatty():
@@ -133,9 +138,9 @@ def robustness(
             for kind in (robustness_of, satisfaction_of)
         ]
         rho, holds = (x if isinstance(x, list) else np.moveaxis(x, 1, 0) for x in both)
-        show_summary(requirements, traces.ids, rho, holds, step)
+        show_summary(requirements, traces.ids, rho, holds, seconds)
     else:
-        write_records(sys.stdout, one_per_value(records, step))
+        write_records(sys.stdout, one_per_value(records, seconds))
 
 
 # -- records ---------------------------------------------------------------------------------------

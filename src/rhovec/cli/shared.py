@@ -8,7 +8,6 @@ import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
-from fractions import Fraction
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,9 +21,9 @@ from ..formula.requirements import (
     Statement,
     read_bytes,
     read_data,
-    require_parameters,
     require_some,
     resolve,
+    resolve_sets,
     split_header,
 )
 from .messages import in_options
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..kernel import Progress
+    from ..models.model import Model
+    from ..spaces import Space
     from ..traces import BaseMeasure, TraceMeasure, Traces
 
 # -- options ---------------------------------------------------------------------------------------
@@ -83,9 +84,20 @@ Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_
 ModelPath = Annotated[
     str | None,
     option(
+        "--space",
         "--model",
         metavar="PATH",
         help="A model's folder, or owner/name on the Hugging Face hub (default: the shipped model).",
+    ),
+]
+SpacePath = Annotated[
+    str | None,
+    option(
+        "--space",
+        "--model",
+        metavar="PATH",
+        help="Folder of a space: one of your traces (`rhovec train space`), or a model, also as "
+        "owner/name on the Hugging Face hub (default: the shipped model).",
     ),
 ]
 Device = Annotated[str | None, option(help="cpu or cuda: compute with torch (default: NumPy).")]
@@ -267,30 +279,13 @@ class Reading(Files):
     def sets(
         self, schema: Schema | None, traces: Traces | None
     ) -> list[tuple[str, list[Requirement]]]:
-        """The requirements of the arguments and of each file, with its name.
-
-        Files may give the same names to different things. What a file does not define itself may be
-        defined by one before it.
-        """
+        """The requirements of the arguments and of each file, with its name."""
         arguments = self.arguments()
         sources = [(name, read_data(d, name)) for name, d in self.contents(bool(arguments))]
         sources += [("the arguments", arguments)] if arguments else []
-        given, options = self.parameters(), self.options(schema, traces)
-        require_parameters(given, (s for _, statements in sources for s in statements))
-        before: dict[str, Statement] = {}
-        problems: dict[Problem, None] = {}
-        found = []
-        for name, own in sources:
-            defined = {s.name: s for s in own if s.kind != "requirement"}
-            known = [s for other, s in before.items() if other not in defined] + own
-            used = {n: value for n, value in given.items() if n in {s.name for s in known}}
-            right, wrong = resolve(known, used, **options)
-            problems |= dict.fromkeys(wrong)
-            before = {other: s for other, s in before.items() if other not in defined} | defined
-            if right:
-                found.append((name, right))
-        self.left_out(list(problems))
-        require_some(found, list(problems), ", ".join(name for name, _ in sources))
+        found, problems = resolve_sets(sources, self.parameters(), **self.options(schema, traces))
+        self.left_out(problems)
+        require_some(found, problems, ", ".join(name for name, _ in sources))
         return sorted(found, key=lambda one: one[0] != "the arguments")
 
     def step(self, traces: Traces | None) -> float | str | None:
@@ -393,24 +388,12 @@ class TraceReading(Reading):
                 self.traces, layout=self.layout, variables=split_names(self.variables) or None,
                 id_column=self.id_column, time_column=self.time_column,
             )  # fmt: skip
-        if (
-            self.layout != "auto"
-            or self.variables
-            or (self.id_column, self.time_column) != (None,) * 2
-        ):
+        given = (self.layout, self.variables, self.id_column, self.time_column)
+        if given != ("auto", "", None, None):
             raise RhovecError(
                 "--layout, --variables, --id-column and --time-column go with --traces"
             )
         return None
-
-    def seconds_per_step(self, schema: Path | None, traces: Traces) -> Fraction | None:
-        """The sampling step, if the options, a schema or the traces tell it."""
-        from ..formula.options import exact_step
-
-        known = read_schema(schema)
-        step = self.step(traces) if known is None else known.dt
-        step = traces.dt if step is None else step
-        return None if step is None else exact_step(step)
 
     def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
         """The requirements and the traces that they are about.
@@ -444,6 +427,36 @@ def standardised(requirements: list[Requirement], schema: Schema | None) -> list
         return requirements
     with naming(requirements, lambda formulae: [schema.lower(phi) for phi in formulae]):
         return [replace(r, formula=schema.lower(r.formula)) for r in requirements]
+
+
+def load_model(path: str | None, device: str | None) -> Model:
+    """What --model names, for a command that a space of traces does not do."""
+    from ..spaces import Space, load
+
+    found = load(path, device)
+    if isinstance(found, Space):
+        raise RhovecError(f"--space {path}: a space of traces; this command needs a model")
+    return found
+
+
+def read_for(
+    space: Model | Space,
+    reading: Reading,
+    schema: Path | None,
+    contents: list[tuple[str, bytes]] | None = None,
+) -> list[Requirement]:
+    """The requirements as a space embeds them; a schema lowers those for a model."""
+    own = schema_for(space, schema)
+    found = reading.requirements(own, contents=contents)
+    return found if own is None or schema is None else standardised(found, own)
+
+
+def schema_for(space: object, path: Path | None) -> Schema | None:
+    """The schema of a space of traces, or what --schema names."""
+    own = getattr(space, "schema", None)
+    if own is not None and path is not None:
+        raise RhovecError("--schema is for models: the space has its own names, units and scales")
+    return own if own is not None else read_schema(path)
 
 
 def unknown_variables(requirement: Requirement, names: Mapping[str, object]) -> Problem | None:

@@ -316,6 +316,34 @@ def resolve(
     return found, problems + follow
 
 
+def resolve_sets(
+    sources: Sequence[tuple[str, Sequence[Statement]]],
+    parameters: Mapping[str, Number],
+    **options: Any,
+) -> tuple[list[tuple[str, list[Requirement]]], list[Problem]]:
+    """`resolve` for files that are compared: (their requirements by file, what is wrong).
+
+    Files may give the same names to different things. What a file does not define itself may be
+    defined by one before it.
+    """
+    require_parameters(parameters, (s for _, statements in sources for s in statements))
+    before: dict[str, Statement] = {}
+    problems: dict[Problem, None] = {}
+    found = []
+    for name, own in sources:
+        defined = {s.name: s for s in own if s.kind != "requirement"}
+        before = {other: s for other, s in before.items() if other not in defined}
+        known = [*before.values(), *own]
+        declared = {s.name for s in known if s.kind == "parameter"}
+        used = {n: value for n, value in parameters.items() if n in declared}
+        right, wrong = resolve(known, used, **options)
+        problems |= dict.fromkeys(wrong)
+        before |= defined
+        if right:
+            found.append((name, right))
+    return found, list(problems)
+
+
 def require_parameters(given: Iterable[str], statements: Iterable[Statement]) -> None:
     """Refuse names of parameters that no statement declares."""
     declared = {s.name for s in statements if s.kind == "parameter"}
