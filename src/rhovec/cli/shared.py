@@ -388,8 +388,7 @@ class TraceReading(Reading):
                 self.traces, layout=self.layout, variables=split_names(self.variables) or None,
                 id_column=self.id_column, time_column=self.time_column,
             )  # fmt: skip
-        given = (self.layout, self.variables, self.id_column, self.time_column)
-        if given != ("auto", "", None, None):
+        if (self.layout, self.variables) != ("auto", "") or self.id_column or self.time_column:
             raise RhovecError(
                 "--layout, --variables, --id-column and --time-column go with --traces"
             )
