@@ -47,6 +47,7 @@ HINTS = {
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {
+    "budget": "--budget",
     "begin": "--begin",
     "channels": "--channels",
     "confidence": "--confidence",
@@ -54,16 +55,19 @@ ARGUMENTS = {
     "error": "--error",
     "families": "--families",
     "family_size": "--family-size",
+    "folds": "--folds",
     "k": "-k",
     "layout": "--layout",
     "max_gap": "--max-gap",
     "max_nodes": "--max-nodes",
+    "max_size": "--max-size",
     "missing": "--missing",
     "n_traces": "--n-traces",
     "points": "--points",
     "resample": "--resample",
     "rounding": "--rounding",
     "samples": "--samples",
+    "seconds": "--seconds",
     "seed": "--seed",
     "sigma2": "--sigma2",
     "threshold": "--threshold",
