@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
+from ..formula.requirements import read_data, require_some, resolve_sets
 from .output import (
     TABLES,
     new_figure,
@@ -96,7 +97,7 @@ def compare(
     require_output(html, (".html",))
     require_output(output, TABLES, as_json)
     known, traces = read_schema(schema), reading.read_traces()
-    sets = reading.sets(known, traces)
+    sets = _sets(reading, known, traces)
     requirements = [one for _, members in sets for one in members]
     if len(requirements) < 2:
         raise RhovecError("compare takes two or more formulae, not 1; quote each of them")
@@ -125,6 +126,21 @@ def _beyond_random(
 
 
 # -- sets ------------------------------------------------------------------------------------------
+
+
+def _sets(
+    reading: TraceReading, schema: Schema | None, traces: Traces | None
+) -> list[tuple[str, list[Requirement]]]:
+    """The requirements of the arguments and of each file, with its name."""
+    arguments = reading.arguments()
+    sources = [(name, read_data(d, name)) for name, d in reading.contents(bool(arguments))]
+    sources += [("the arguments", arguments)] if arguments else []
+    found, problems = resolve_sets(
+        sources, reading.parameters(), **reading.options(schema, traces)
+    )
+    reading.left_out(problems)
+    require_some(found, problems, ", ".join(name for name, _ in sources))
+    return sorted(found, key=lambda one: one[0] != "the arguments")
 
 
 def _compare_sets(

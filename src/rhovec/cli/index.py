@@ -350,7 +350,7 @@ def list_libraries(url: Url, as_json: JsonLines = False) -> None:
     if as_json:
         write_jsonl(sys.stdout, rows)
     else:
-        write_csv(sys.stdout, ["library", "formulae"], ([*row.values()] for row in rows))
+        write_records(sys.stdout, rows, ["library", "formulae"])
 
 
 @app.command()

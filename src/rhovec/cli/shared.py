@@ -23,7 +23,6 @@ from ..formula.requirements import (
     read_data,
     require_some,
     resolve,
-    resolve_sets,
     split_header,
 )
 from .messages import in_options
@@ -275,18 +274,6 @@ class Reading(Files):
 
     def arguments(self) -> list[Statement]:
         return [split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
-
-    def sets(
-        self, schema: Schema | None, traces: Traces | None
-    ) -> list[tuple[str, list[Requirement]]]:
-        """The requirements of the arguments and of each file, with its name."""
-        arguments = self.arguments()
-        sources = [(name, read_data(d, name)) for name, d in self.contents(bool(arguments))]
-        sources += [("the arguments", arguments)] if arguments else []
-        found, problems = resolve_sets(sources, self.parameters(), **self.options(schema, traces))
-        self.left_out(problems)
-        require_some(found, problems, ", ".join(name for name, _ in sources))
-        return sorted(found, key=lambda one: one[0] != "the arguments")
 
     def step(self, traces: Traces | None) -> float | str | None:
         """The sampling step that --dt asks for."""
