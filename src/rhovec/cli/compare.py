@@ -135,9 +135,7 @@ def _sets(
     arguments = reading.arguments()
     sources = [(name, read_data(d, name)) for name, d in reading.contents(bool(arguments))]
     sources += [("the arguments", arguments)] if arguments else []
-    found, problems = resolve_sets(
-        sources, reading.parameters(), **reading.options(schema, traces)
-    )
+    found, problems = resolve_sets(sources, reading.parameters(), **reading.options(schema, traces))
     reading.left_out(problems)
     require_some(found, problems, ", ".join(name for name, _ in sources))
     return sorted(found, key=lambda one: one[0] != "the arguments")

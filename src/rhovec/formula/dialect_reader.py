@@ -165,7 +165,7 @@ class Reader:
         return int(window.code[-1, 1]), int(window.code[-1, 2])
 
     def reduce(self, binding: int) -> None:
-        """Complete the operators on the stack that bind at least this tight."""
+        """Complete the operators on the stack that bind at least this tightly."""
         while self.operators and self.operators[-1][0] >= binding:
             _, op, position, lo, hi = self.operators.pop()
             last = self.operands.pop()

@@ -292,7 +292,7 @@ class _Breach(Reader):
             )
         super().calculate(op, position, left, right)
         if op in COMPARISONS:
-            left.parts = None  # the value of a comparison is no number there
+            left.parts = None  # the value of a comparison is not a number there
 
 
 _BREACH_NAME = "Breach cannot read a signal with the name {}; rename it"

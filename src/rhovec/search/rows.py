@@ -57,7 +57,7 @@ REASONS = {  # words in SQLite's messages, and what to say
     "full": "cannot be written: the disk is full",
     "disk I/O": "cannot be read or written: the disk reports an error",
     "unable to open": "cannot be opened; are it and its folder yours to read and write?",
-    "not a database": "no rhovec library",
+    "not a database": "not a rhovec library",
     "closed": "the index was closed; open it again",
 }
 REPAIR = "restore it from a copy, or build it again"
@@ -111,7 +111,7 @@ class Rows:
 
     @classmethod
     def create(cls, file: Path | str, facts: Facts, name: str) -> Rows:
-        """No rows yet, in memory or in a file that nobody else knows."""
+        """An empty library, in memory or in a file that nobody else knows."""
         with clear_errors(name):
             database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
             for pragma in (
@@ -157,7 +157,7 @@ class Rows:
                     )
                 tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
                 if (application, version, tables) != (APPLICATION, VERSION, set(SCHEMA)):
-                    raise RhovecError(f"{path}: no rhovec library of version {VERSION}")
+                    raise RhovecError(f"{path}: not a rhovec library of version {VERSION}")
                 if mode == "mode=rw":
                     database.execute("PRAGMA journal_mode=WAL")
                     database.execute("PRAGMA synchronous=FULL")
@@ -289,7 +289,7 @@ class Rows:
                 raise
 
     def _require_same_file(self) -> None:
-        """What goes to a file that was removed or replaced would be lost."""
+        """Refuse to write to a file that was removed or replaced: the rows would be lost."""
         if self.path and _file_number(self.path) != self._file:
             raise RhovecError(
                 f"{self.name}: the file was removed or replaced after it was opened; open it again"
@@ -501,7 +501,7 @@ def require_sqlite(path: Path) -> None:
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
     if head != b"SQLite format 3\0":
-        raise RhovecError(f"{path}: no rhovec library")
+        raise RhovecError(f"{path}: not a rhovec library")
 
 
 @contextmanager

@@ -104,8 +104,8 @@ def variable_numbers(programs: Programs) -> np.ndarray:
         name = "" if isinstance(variable, ops.Shifted) else variable
         if len({ops.lag_of(term) for term, _ in channel}) > 1:
             raise FormulaError(
-                f"{channel_text(channel)} is about two times at once, which models do not know; exact "
-                "signatures take it: rv.StlKernel(...).signatures(formula)"
+                f"{channel_text(channel)} depends on two times, which models cannot read; use exact "
+                "signatures: rv.StlKernel(...).signatures(formula)"
             )
         if len(channel) > 1 or coefficient != 1 or not re.fullmatch(r"x_(0|[1-9]\d{0,3})", name):
             raise FormulaError(
