@@ -485,9 +485,10 @@ def _embedded(
 
 def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -> Requirement:
     """The entry to store: what the item says itself, completed by the arguments."""
-    known = item if isinstance(item, Requirement) else Requirement(phi)
-    identifier = name or _identifier(known.id or None) or ""
-    return replace(known, formula=phi, id=identifier, tags=(*_labels(known.tags), *tags))
+    if not isinstance(item, Requirement):
+        return Requirement(phi, name or "", tags=tuple(tags))
+    identifier = name or _identifier(item.id or None) or ""
+    return replace(item, formula=phi, id=identifier, tags=(*_labels(item.tags), *tags))
 
 
 def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:

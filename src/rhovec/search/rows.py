@@ -20,6 +20,7 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -237,8 +238,8 @@ class Rows:
                 encoded = batch.vectors.astype(TYPES[self.facts.stored])
                 rows = []
                 for one, vector in zip(batch.requirements, encoded, strict=True):
-                    phi, tags = one.formula, json.dumps(sorted(set(one.tags)))
-                    label = labels.number(json.dumps(phi.variables), tags)
+                    phi, tags = one.formula, _json_of(tuple(sorted(set(one.tags))))
+                    label = labels.number(_json_of(phi.variables), tags)
                     row = (end, str(phi), one.id, one.title, one.source, phi.depth, label)
                     data = vector.tobytes()
                     checksum = checksum_of(self._salt, b"row", row, data)
@@ -465,6 +466,11 @@ def checksum_of(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b
     """64 bits of SHA-256, as SQLite's signed integers. JSON tells types and ends of fields apart."""
     digest = hashlib.sha256(salt + kind + json.dumps(fields).encode() + data).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
+
+
+@lru_cache(maxsize=4096)  # a library has few combinations of names
+def _json_of(names: tuple[str, ...]) -> str:
+    return json.dumps(names)
 
 
 def texts_of(text: str) -> list[str]:
