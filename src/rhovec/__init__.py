@@ -4,7 +4,7 @@ from typing import Any
 
 from . import errors
 from .check import explain
-from .compare import Comparison, compare
+from .compare import Comparison, SetComparison, compare, compare_sets
 from .errors import ParseError, RhovecError, RhovecWarning
 from .former import warn
 from .formula import (
@@ -24,6 +24,7 @@ from .kernel import (
     KernelPCA,
     StlKernel,
 )
+from .mining import mine
 from .models.model import Model
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
@@ -59,14 +60,17 @@ __all__ = [
     "RhovecError",
     "RhovecWarning",
     "Schema",
+    "SetComparison",
     "Space",
     "StlKernel",
     "TraceMeasure",
     "compare",
+    "compare_sets",
     "derive",
     "errors",
     "explain",
     "load",
+    "mine",
     "parse",
     "random_formulae",
     "read_logs",

@@ -126,6 +126,7 @@ def test_what_is_no_target_is_refused(space: rv.Space) -> None:
         np.full(120, np.nan),
         [],
         "speed >",
+        "y > 0",
         7,
         None,
     ):

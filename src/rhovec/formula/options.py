@@ -15,10 +15,14 @@ from ..errors import RhovecError
 from . import lexer
 from .core import Formula
 from .derived import Derived
-from .expressions import ZERO, Expression
+from .expressions import ZERO, Expression, ExpressionError
 
 # What a name that is defined stands for; a text says why it cannot be used.
 Definition = Formula | Expression | str
+
+
+# In the place of units that only a log will tell: thresholds are taken as if they were in the right one.
+ANY_UNIT: Mapping[str, str] = {"": ""}
 
 
 class Options(NamedTuple):
@@ -31,6 +35,11 @@ class Options(NamedTuple):
     units: Mapping[str, str] = {}
     labels: Mapping[str, Mapping[str, float]] = {}
     derived: Derived | None = None
+
+    @property
+    def any_unit(self) -> bool:
+        """Whether units are not known yet."""
+        return self.units is ANY_UNIT
 
 
 def exact_step(dt: float | str | Decimal) -> Fraction:
@@ -70,7 +79,7 @@ def options_of(
     step = None if dt is None else exact_step(dt)
     known = frozenset(discrete).union(labels or ())
     every_unit = units or {}
-    if derived is not None:
+    if derived is not None and every_unit is not ANY_UNIT:
         every_unit = ChainMap(derived.units, dict(every_unit))
     return Options(step, rounding, known, tolerance, every_unit, labels or {}, derived)
 
@@ -97,3 +106,20 @@ def _check_labels(labels: object) -> None:
                 'labels must be a dict such as {"gear": {"P": 0, "D": 3}}, with whole numbers, '
                 f"not {labels!r}"
             )
+
+
+def code_of(token: str, name: str | None, codes: Mapping[str, float]) -> Decimal:
+    """The code of a label; token: as it is written, name: of the variable if there is one."""
+    label = lexer.unquoted(token)
+    if label in codes:
+        return Decimal(int(codes[label]))
+    known = ", ".join(map(repr, codes))
+    raise ExpressionError(
+        f"{token} is a label, and {name or 'what it is compared with'} has "
+        + (
+            f"only the labels {known}; take one of them"
+            if known
+            else "no labels; pass labels=..., with its codes"
+        )
+        + f", or write a variable in backticks: {lexer.quoted(label)}"
+    )

@@ -20,6 +20,7 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ REASONS = {  # words in SQLite's messages, and what to say
     "full": "cannot be written: the disk is full",
     "disk I/O": "cannot be read or written: the disk reports an error",
     "unable to open": "cannot be opened; are it and its folder yours to read and write?",
-    "not a database": "no rhovec library",
+    "not a database": "not a rhovec library",
     "closed": "the index was closed; open it again",
 }
 REPAIR = "restore it from a copy, or build it again"
@@ -111,7 +112,7 @@ class Rows:
 
     @classmethod
     def create(cls, file: Path | str, facts: Facts, name: str) -> Rows:
-        """No rows yet, in memory or in a file that nobody else knows."""
+        """An empty library, in memory or in a file that nobody else knows."""
         with clear_errors(name):
             database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
             for pragma in (
@@ -125,7 +126,7 @@ class Rows:
             values = (identity, text, facts.traces, _facts_checksum(identity, text, facts.traces))
             database.execute("INSERT INTO facts VALUES (1, ?, ?, ?, ?)", values)
             empty = State(0, 0, 0, 0)
-            checksum = _checksum(bytes.fromhex(identity), b"state", empty)
+            checksum = checksum_of(bytes.fromhex(identity), b"state", empty)
             database.execute("INSERT INTO state VALUES (1, ?, ?, ?, ?, ?)", (*empty, checksum))
             return cls(database, None, name)
 
@@ -157,7 +158,7 @@ class Rows:
                     )
                 tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
                 if (application, version, tables) != (APPLICATION, VERSION, set(SCHEMA)):
-                    raise RhovecError(f"{path}: no rhovec library of version {VERSION}")
+                    raise RhovecError(f"{path}: not a rhovec library of version {VERSION}")
                 if mode == "mode=rw":
                     database.execute("PRAGMA journal_mode=WAL")
                     database.execute("PRAGMA synchronous=FULL")
@@ -192,14 +193,14 @@ class Rows:
         found = self.database.execute("SELECT last, deletions, labels, digest, checksum FROM state")
         try:
             ((*values, checksum),) = found.fetchall()
-            if checksum != _checksum(self._salt, b"state", values):
+            if checksum != checksum_of(self._salt, b"state", values):
                 raise ValueError("checksum")
         except (ValueError, TypeError):
             raise RhovecError(f"{self.name}: its state is damaged; {REPAIR}") from None
         return State(*values)
 
     def _set_state(self, state: State) -> None:
-        checksum = _checksum(self._salt, b"state", state)
+        checksum = checksum_of(self._salt, b"state", state)
         query = "UPDATE state SET last = ?, deletions = ?, labels = ?, digest = ?, checksum = ?"
         self.database.execute(query, (*state, checksum))
 
@@ -237,18 +238,18 @@ class Rows:
                 encoded = batch.vectors.astype(TYPES[self.facts.stored])
                 rows = []
                 for one, vector in zip(batch.requirements, encoded, strict=True):
-                    phi, tags = one.formula, json.dumps(sorted(set(one.tags)))
-                    label = labels.number(json.dumps(phi.variables), tags)
+                    phi, tags = one.formula, _json_of(tuple(sorted(set(one.tags))))
+                    label = labels.number(_json_of(phi.variables), tags)
                     row = (end, str(phi), one.id, one.title, one.source, phi.depth, label)
                     data = vector.tobytes()
-                    checksum = _checksum(self._salt, b"row", row, data)
+                    checksum = checksum_of(self._salt, b"row", row, data)
                     rows.append((*row, checksum, data))
                     digest += checksum
                     end += 1
                 self.database.executemany(INSERT, rows)
             for (variables, tags_text), number in labels.new.items():
                 label_row = (number, variables, tags_text)
-                checksum = _checksum(self._salt, b"label", label_row)
+                checksum = checksum_of(self._salt, b"label", label_row)
                 values = (*label_row, checksum)
                 self.database.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", values)
                 labels_digest += checksum
@@ -289,7 +290,7 @@ class Rows:
                 raise
 
     def _require_same_file(self) -> None:
-        """What goes to a file that was removed or replaced would be lost."""
+        """Refuse to write to a file that was removed or replaced: the rows would be lost."""
         if self.path and _file_number(self.path) != self._file:
             raise RhovecError(
                 f"{self.name}: the file was removed or replaced after it was opened; open it again"
@@ -323,7 +324,7 @@ class Rows:
         query = "SELECT id, variables, tags, checksum FROM labels WHERE id > ? ORDER BY id"
         for *row, checksum in self.database.execute(query, (len(self._labels),)):
             try:
-                if checksum != _checksum(self._salt, b"label", row):
+                if checksum != checksum_of(self._salt, b"label", row):
                     raise ValueError("checksum")
                 number, variables, tags = row
                 label = Label(frozenset(texts_of(variables)), tuple(texts_of(tags)))
@@ -414,7 +415,7 @@ class Rows:
         """The checksum of a row, if it is right."""
         *fields, checksum, vector = row
         try:
-            if checksum == _checksum(self._salt, b"row", fields, vector):
+            if checksum == checksum_of(self._salt, b"row", fields, vector):
                 return int(checksum)
         except (TypeError, ValueError):
             pass  # a value of a type that was never written
@@ -461,10 +462,15 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     return vectors
 
 
-def _checksum(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b"") -> int:
+def checksum_of(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b"") -> int:
     """64 bits of SHA-256, as SQLite's signed integers. JSON tells types and ends of fields apart."""
     digest = hashlib.sha256(salt + kind + json.dumps(fields).encode() + data).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
+
+
+@lru_cache(maxsize=4096)  # a library has few combinations of names
+def _json_of(names: tuple[str, ...]) -> str:
+    return json.dumps(names)
 
 
 def texts_of(text: str) -> list[str]:
@@ -476,7 +482,7 @@ def texts_of(text: str) -> list[str]:
 
 
 def _facts_checksum(identity: str, text: str, traces: bytes | None) -> int:
-    return _checksum(b"", b"facts", (identity, text, traces is None), traces or b"")
+    return checksum_of(b"", b"facts", (identity, text, traces is None), traces or b"")
 
 
 def signed(number: int) -> int:
@@ -501,7 +507,7 @@ def require_sqlite(path: Path) -> None:
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
     if head != b"SQLite format 3\0":
-        raise RhovecError(f"{path}: no rhovec library")
+        raise RhovecError(f"{path}: not a rhovec library")
 
 
 @contextmanager

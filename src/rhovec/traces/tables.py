@@ -35,7 +35,7 @@ class Source(Protocol):
         """The place of a row in the file: ":7"."""
 
     def incomplete(self, row: int, column: str) -> TraceError:
-        """The error about a cell that is no number, where every cell must be one."""
+        """The error about a cell that is not a number, where every cell must be one."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Options:
     skip_lines: int = 0
     repair_times: bool = False
     strict: bool = False  # every cell of every column counts, and names are whole headers
+    partial: bool = False  # variables that a file lacks are left out, unless it lacks all
 
 
 class Part(NamedTuple):
@@ -102,6 +103,15 @@ class Table(NamedTuple):
     n_rows: int
 
 
+def present(options: Options, there: Collection[str]) -> tuple[str, ...]:
+    """The variables to look for: those that are asked for; with `partial`, only those that are there,
+    or, so that an error names it, the first."""
+    wanted = options.variables or ()
+    if not options.partial:
+        return wanted
+    return tuple(name for name in wanted if name in there) or wanted[:1]
+
+
 def listed(names: Sequence[str]) -> str:
     """The first few names, for a message."""
     return ", ".join([*names[:MAX_NAMES], *(["..."] if len(names) > MAX_NAMES else [])]) or "none"
@@ -120,6 +130,8 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if name not in places:
             close = difflib.get_close_matches(name, header[:1000], 1)
             hint = f"; is it {close[0]!r}?" if close else ""
+            if len(header) == 1:
+                hint = "; if the header stands further down, skip what is above by --skip-lines"
             raise TraceError(
                 f"{source}: there is no column {name!r}; it has: {listed(header)}{hint}"
             )
@@ -152,7 +164,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     else:
         name_place = None
         if options.variables is not None:
-            wanted = {name: place(name) for name in options.variables}
+            wanted = {name: place(name) for name in present(options, places)}
         else:
             wanted = {}
             for i, (whole, (name, _)) in enumerate(zip(header, split, strict=True)):
@@ -178,7 +190,7 @@ def _time_unit(
         unit = split_unit(header[place])[1]
     if unit is not None and unit not in SECONDS:
         raise TraceError(
-            f"{source}: the times are in {unit!r}, which is no unit of time; name one of "
+            f"{source}: the times are in {unit!r}, which is not a unit of time; name one of "
             f"{', '.join(SECONDS)} with --time-unit"
         )
     return unit
