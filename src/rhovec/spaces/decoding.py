@@ -25,12 +25,16 @@ from ..formula.programs import Programs
 from ..kernel import Progress
 from ..models.inverse import REQUESTS, Found, Limits, choose, plain
 from ..robustness import robustness
-from .fitting import distinct, draw_formulae, principal, vectors_of
+from .fitting import distinct, draw_boxes, draw_formulae, principal, vectors_of
 from .scales import Scales
 
 BANK, BANK_SEED, BANK_NODES = 20_000, 1, 24
 NEAREST = 24  # bank formulae that a search starts from
-JOINED, JOINT_NODES = 2000, 7  # bank formulae that are joined with the best one, and their size
+BOXES = 2000  # further bank formulae, about boxes of two channels
+JOINED, JOINT_NODES = (
+    1500,
+    7,
+)  # other bank formulae that are joined with the best one, and their size
 JOINT_TRACES = 256  # on which they are compared
 JOINTS = 8  # that the engine looks at, per round
 BUDGET, TUNED, CHANGED = 600, 4, 60  # formulae per request; tuned, and changed, per round
@@ -105,15 +109,18 @@ class Decoder:
 
     @cached_property
     def _bank(self) -> tuple[Programs, np.ndarray]:
+        boxes = draw_boxes(self.scales, BOXES, BANK_SEED)
         drawn = draw_formulae(self.scales, BANK, BANK_SEED, BANK_NODES)
-        drawn = distinct(drawn, self.scales, False)
+        drawn = distinct(Programs.join([boxes, drawn]), self.scales, False)
         return drawn, self.embed(drawn)
 
     @cached_property
     def _joints(self) -> tuple[Programs, np.ndarray, np.ndarray]:
         """Short bank formulae, their robustness (J, n) on some of the traces, and which these are."""
         bank, _ = self._bank
-        short = np.flatnonzero(np.diff(bank.offsets) <= JOINT_NODES)[:JOINED]
+        sizes = np.diff(bank.offsets)
+        sizes[:BOXES] = 0  # some may be missing, which does not matter
+        short = np.flatnonzero(sizes <= JOINT_NODES)[: BOXES + JOINED]
         chosen = bank.select(short)
         order = np.random.default_rng(BANK_SEED).permutation(len(self.scales.values))
         traces = np.sort(order[:JOINT_TRACES])
@@ -131,10 +138,13 @@ class Decoder:
         best = np.argsort(-np.abs(products), axis=1, kind="stable")[:, :NEAREST]
         used = np.unique(best)
         formulae = dict(zip(used.tolist(), bank.select(used).unpack(), strict=True))
-        opposite = np.take_along_axis(products, best, axis=1) < 0
+        signs = np.take_along_axis(products, best, axis=1)
         return [
-            [_negated(formulae[j]) if no else formulae[j] for j, no in zip(row, signs, strict=True)]
-            for row, signs in zip(best.tolist(), opposite.tolist(), strict=True)
+            [
+                _negated(formulae[j]) if s < 0 else formulae[j]
+                for j, s in zip(row, each, strict=True)
+            ]
+            for row, each in zip(best.tolist(), signs.tolist(), strict=True)
         ]
 
     def _proposals(self, target: np.ndarray, phi: Formula) -> list[Formula]:

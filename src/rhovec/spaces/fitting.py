@@ -64,6 +64,41 @@ def draw_formulae(scales: Scales, n: int, seed: int, max_nodes: int = 48) -> Pro
     return Programs(code, thresholds, drawn.offsets, channels)
 
 
+def draw_boxes(scales: Scales, n: int, seed: int) -> Programs:
+    """n formulae about standardised traces that go into a box of two channels, or stay in or out of it.
+
+    The sides are quantiles of the traces, so that a box has its own place and size in each channel.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = scales.values.min(axis=(0, 2)), scales.values.max(axis=(0, 2))
+    moving = np.flatnonzero(low < high)
+    if not len(moving):
+        moving = np.arange(1)
+    levels = np.linspace(0, 1, LEVELS)
+    quantiles = [np.quantile(scales.values[:, i], levels) for i in moving.tolist()]
+    points = scales.values.shape[2]
+    code, thresholds = np.zeros((n, 8, 4), np.int64), np.zeros((n, 8))
+    code[:, :, 3] = -1
+    for i in range(n):
+        pair = rng.choice(len(moving), 2, replace=len(moving) < 2)
+        outer, inside = ((ops.EVENTUALLY, 1), (ops.ALWAYS, 0), (ops.ALWAYS, 1))[rng.integers(3)]
+        low_op, high_op, join = (ops.GE, ops.LE, ops.AND) if inside else (ops.LE, ops.GE, ops.OR)
+        for side, channel in enumerate(pair.tolist()):
+            bounds = np.interp(np.sort(rng.uniform(size=2)), levels, quantiles[channel])
+            first = 3 * side
+            code[i, first : first + 2, 0] = low_op, high_op
+            code[i, first : first + 2, 3] = channel
+            thresholds[i, first : first + 2] = bounds
+            code[i, first + 2, 0] = join
+        code[i, 6, 0] = join
+        end = ops.UNBOUNDED if rng.random() < 0.3 else int(rng.integers(1, max(2, points)))
+        code[i, 7, :3] = outer, 0, end
+    names = scales.variables
+    channels = tuple(((names[i], 1.0),) for i in moving.tolist())
+    offsets = np.arange(n + 1) * 8
+    return Programs(code.reshape(-1, 4), thresholds.ravel(), offsets, channels)
+
+
 def distinct(drawn: Programs, scales: Scales, centred: bool) -> Programs:
     """Formulae whose robustness has a size; for a correlation, one that differs between traces."""
     kept = []
