@@ -6,6 +6,7 @@ from . import errors
 from .check import explain
 from .compare import Comparison, compare
 from .errors import ParseError, RhovecError, RhovecWarning
+from .fleet import evaluate_files
 from .former import warn
 from .formula import (
     Formula,
@@ -65,6 +66,7 @@ __all__ = [
     "compare",
     "derive",
     "errors",
+    "evaluate_files",
     "explain",
     "load",
     "parse",

@@ -14,6 +14,7 @@ import typer
 
 from ..errors import RhovecError
 from ..formula.requirements import name_of
+from .fleet import Results, Scheduler, is_fleet, summarise
 from .output import cell, console, note, replacing_text, require_output, save_array, write_csv
 from .shared import (
     JsonLines,
@@ -54,6 +55,8 @@ def robustness(
             "(x steps)."
         ),
     ] = None,
+    results: Results = None,
+    scheduler: Scheduler = None,
     as_json: JsonLines = False,
 ) -> None:
     """Evaluate formulae on traces: a table on a terminal, CSV in a pipe.
@@ -61,6 +64,10 @@ def robustness(
     rhovec robustness "always[0,2.5] speed < 120" -t drives.csv --dt auto
 
     rhovec robustness -F requirements.stl -t traces/ --satisfaction -o verdicts.csv
+
+    Traces by the million are summarised per formula:
+
+    rhovec robustness -F requirements.stl -t s3://bucket/runs/ --results out/ --scheduler tcp://head:8786
     """
     import numpy as np
 
@@ -69,6 +76,14 @@ def robustness(
     from ..traces.reading import listed
 
     suffix = require_output(output, SUFFIXES, as_json)
+    if is_fleet(reading.traces, results, scheduler):
+        if satisfied or every_step or output is not None or schema is not None:
+            raise RhovecError(
+                "--results, --scheduler and object storage: --satisfaction, --trace, -o and --schema "
+                "do not go with them"
+            )
+        summarise(reading, end, results, scheduler, as_json)
+        return
     requirements, traces = reading.read(schema)
     if traces is None:
         raise RhovecError("no traces given: name a file or a folder with --traces")
