@@ -4,7 +4,7 @@ from typing import Any
 
 from . import errors
 from .check import explain
-from .compare import Comparison, compare
+from .compare import Comparison, SetComparison, compare, compare_sets
 from .errors import ParseError, RhovecError, RhovecWarning
 from .fleet import evaluate_files
 from .former import warn
@@ -25,6 +25,7 @@ from .kernel import (
     KernelPCA,
     StlKernel,
 )
+from .mining import mine
 from .models.model import Model
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
@@ -60,15 +61,18 @@ __all__ = [
     "RhovecError",
     "RhovecWarning",
     "Schema",
+    "SetComparison",
     "Space",
     "StlKernel",
     "TraceMeasure",
     "compare",
+    "compare_sets",
     "derive",
     "errors",
     "evaluate_files",
     "explain",
     "load",
+    "mine",
     "parse",
     "random_formulae",
     "read_logs",
