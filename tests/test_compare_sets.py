@@ -19,6 +19,7 @@ from rhovec.cli import app
 from rhovec.compare.page import components, graph, laid_out, page
 from rhovec.compare.prover import BOTH, ONLY_A, ONLY_B, impossible_cases
 from rhovec.formula import Requirement
+from rhovec.formula.schema import SchemaChannel
 
 runner = CliRunner()
 FILE = """\
@@ -222,7 +223,7 @@ def test_the_page_is_one_well_formed_file() -> None:
         for text in svg.iter("text"):
             assert float(text.get("x", "")) < width and float(text.get("y", "")) < height
         heads = [p for p in svg.iter("path") if p.get("class") == "head"]
-        assert len(heads) == len(found.direct)
+        assert sum(p.get("d", "").count("z") for p in heads) == len(found.direct)
     assert len(list(root.iter("svg"))) == 2
     whole = "".join(root.itertext())
     assert hostile in whole and "S-4 can never hold." in whole
@@ -300,6 +301,11 @@ def test_files_may_share_names_and_definitions(file: Path, tmp_path: Path) -> No
     across = json.loads(run("X: speed > 100", "-F", names, "-F", new, "--json"))
     assert across["sets"] == {"the arguments": 1, "new.stl": 3}
     assert {(r["id"], r["other_id"]) for r in across["relations"]} >= {("A", "X"), ("X", "B")}
+    (tmp_path / "v2").mkdir()
+    second = tmp_path / "v2" / new.name
+    second.write_text(new.read_text())
+    text = run("-F", names, "-F", new, "-F", second)
+    assert f"A ({new}) = A ({second}): equivalent" in text
     assert "no file has the parameter U" in refused("-F", new, "-F", names, "--set", "U=1")
     new.write_text("A: always fast +\nB: speed >\n")
     result = runner.invoke(app, ["compare", "-F", str(names), "-F", str(new), "-F", str(file)])
@@ -310,7 +316,19 @@ def test_files_may_share_names_and_definitions(file: Path, tmp_path: Path) -> No
 def test_two_formulae_over_any_names_are_proved() -> None:
     text = run("always speed > 1", "speed > 0")
     assert "always speed > 1 implies speed > 0" in text
+    assert text.startswith("The one pair of the 2 requirements of the arguments")
     assert json.loads(run("speed > 1", "x_0 > 1", "--json"))["relations"] == []
+
+
+def test_a_schema_says_steps_and_units(tmp_path: Path) -> None:
+    pytest.importorskip("pint")
+    schema = rv.Schema((SchemaChannel("speed", 10, 5, unit="m/s"),), dt=0.5)
+    (tmp_path / "car.json").write_text(schema.to_json())
+    texts = ["A: always[0,2 s] speed < 36 km/h", "B: always[0,1.5] speed < 10", "C: speed < 11"]
+    found = json.loads(run(*texts, "--schema", tmp_path / "car.json", "--json"))["relations"]
+    assert [(r["id"], r["relation"], r["other_id"]) for r in found] == [
+        ("A", "implies", "B"), ("A", "implies", "C"), ("B", "implies", "C"),
+    ]  # fmt: skip
 
 
 def test_logs_suggest_relations(file: Path, tmp_path: Path) -> None:
