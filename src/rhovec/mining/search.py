@@ -26,6 +26,7 @@ from .scan import Certificate, one_operator, two_operators, untils
 TRUTH = 1e20  # factor that makes an atom's distance true or false, beyond all distances
 BATCH = 384  # candidates per call of the engine
 ARCHIVE = 24  # candidates kept per size
+CLOSE = 0.02  # standard deviations of the channel
 JOIN_TIMES = 24  # bounds tried where a candidate is joined with another operator
 PATIENCE = 0.4  # share of the budget without a better front after which the search ends
 
@@ -36,6 +37,7 @@ class Scored:
 
     candidate: Candidate
     loss: float  # summed cost of wrong traces
+    risk: float  # the same, and of right ones that are CLOSE to the border
     margin: float  # smallest distance of a right trace from the border, in scales of the channels
     truth: bytes  # predictions, packed
 
@@ -44,8 +46,9 @@ class Scored:
         return len(self.candidate)
 
     @property
-    def key(self) -> tuple[float, float]:
-        return self.loss, -self.margin
+    def key(self) -> tuple[float, float, float]:
+        """Smaller is better. A formula that gets one trace right by a hair is not better for it."""
+        return self.risk, self.loss, -self.margin
 
 
 # -- evaluation ------------------------------------------------------------------------------------
@@ -130,14 +133,16 @@ def measured(data: Data, candidates: Sequence[Candidate]) -> list[Scored]:
         rho = numbers(data, [(candidate, SHIFT) for candidate in some])
         holds = rho >= 0
         wrong = holds != data.positive
-        loss = data.costs[0] * (wrong & data.positive).sum(axis=1) + data.costs[1] * (
-            wrong & ~data.positive
-        ).sum(axis=1)
+        loss, risk = (
+            data.costs[0] * (bad & data.positive).sum(axis=1)
+            + data.costs[1] * (bad & ~data.positive).sum(axis=1)
+            for bad in (wrong, wrong | (np.abs(rho) < CLOSE))
+        )
         distance = np.where(wrong, np.inf, np.abs(rho)).min(axis=1)
         packed = np.packbits(holds, axis=1)
         out += [
-            Scored(c, float(one), min(float(m), MAX_NUMBER), bits.tobytes())
-            for c, one, m, bits in zip(some, loss, distance, packed, strict=True)
+            Scored(c, float(one), float(r), min(float(m), MAX_NUMBER), bits.tobytes())
+            for c, one, r, m, bits in zip(some, loss, risk, distance, packed, strict=True)
         ]
     return out
 
@@ -182,8 +187,10 @@ class Search:
             self._polish(one)
 
     def _goes_on(self, last_gain: int) -> bool:
-        best = min((one for found in self.archive.values() for one in found[:1]),
-                   key=lambda one: (one.loss, one.size))  # fmt: skip
+        best = min(
+            (one for found in self.archive.values() for one in found),
+            key=lambda one: (one.loss, one.size),
+        )
         if best.loss <= self.floor:  # nothing larger can be better
             self.max_size = self.moves.max_size = min(self.max_size, best.size - 1)
         exhausted = 2 if self.certificates[0].complete else 0
@@ -202,7 +209,7 @@ class Search:
         out: list[Scored] = []
         for size in sorted(self.archive):
             best = self.archive[size][0]
-            if not out or best.loss < out[-1].loss:
+            if not out or (best.loss < out[-1].loss and best.risk < out[-1].risk):
                 out.append(best)
         return out
 
@@ -231,7 +238,7 @@ class Search:
             loss, _, at = cut_values(values, self.data.positive, self.data.costs)
             for i, proposal in enumerate(some):
                 found = self.archive.get(len(proposal[0]), [])
-                limit = found[-1].loss if len(found) == ARCHIVE else np.inf
+                limit = max(one.loss for one in found) if len(found) == ARCHIVE else np.inf
                 out += [
                     settled(proposal, float(at[i, d]), d)
                     for d in (0, 1)
