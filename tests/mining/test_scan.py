@@ -98,6 +98,7 @@ def test_two_operators_are_exhaustive_on_their_grid(seed: int) -> None:
 def test_until_is_exhaustive_on_its_grid(seed: int) -> None:
     data, scale, values = random_data(seed, n=12)
     scan = untils(data, n_times=3, n_levels=50)  # more quantiles than values: all thresholds
+    assert scan is not None
     times = grid(values.shape[2], 3)
     everything = [
         text
@@ -116,6 +117,8 @@ def test_too_many_windows_are_thinned_and_named(monkeypatch: pytest.MonkeyPatch)
     data, _, _ = random_data(0, points=40)
     scan = one_operator(data)
     assert not scan.complete
+    monkeypatch.setattr("rhovec.mining.scan.MAX_UNTILS", 1)
+    assert untils(data) is None
     assert "bounds from" in scan.windows and scan.tried * data.n_traces <= 3000
 
 

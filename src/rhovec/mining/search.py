@@ -9,7 +9,7 @@ threshold. An archive keeps the best candidates of each size.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from ..formula.programs import Programs
 from .cuts import MAX_NUMBER, cut_values
 from .data import DUAL, Candidate, Data, Node, atom, dual, start_of
 from .moves import SHIFT, Moves, Proposal
-from .scan import Certificate, one_operator, two_operators, untils
+from .scan import Certificate, Scan, one_operator, two_operators, untils
 
 TRUTH = 1e20  # factor that makes an atom's distance true or false, beyond all distances
 BATCH = 384  # candidates per call of the engine
@@ -250,13 +250,17 @@ class Search:
     # -- its steps -------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        for scan, size in ((one_operator, 2), (two_operators, 3), (untils, 3)):
+        scans: list[tuple[Callable[[Data], Scan | None], int]]
+        scans = [(one_operator, 2), (two_operators, 3), (untils, 3)]
+        for scan, size in scans:
             if self.certificates and (
                 self.max_size < size
                 or (self.certificates[0].complete and self.certificates[0].loss <= self.floor)
             ):
                 break
             found = scan(self.data)
+            if found is None:
+                continue
             if not found.best:
                 raise RhovecError("all traces are the same: no formula tells them apart")
             self.certificates.append(found.certificate())
