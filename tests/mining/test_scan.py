@@ -173,7 +173,7 @@ def test_critical_values_decide_a_threshold(text: str) -> None:
                 continue
             at = (low + high) / 2
             for direction in (0, 1):
-                phi = scale.formula(settled((candidate, free), float(at), direction))
+                phi = scale.formula(settled((candidate, free), float(at), direction, data.flags))
                 holds = rv.robustness(phi, values, variables=scale.names) >= 0
                 assert (holds == ((critical < at) if direction else (critical >= at))).all()
 

@@ -179,7 +179,7 @@ def candidate_of(phi: Formula, scale: Scale, points: int) -> Candidate | None:
             if len(channel) != 1 or channel[0][1] != 1 or channel[0][0] not in scale.names:
                 return None
             op, v = _SAME[op], scale.names.index(str(channel[0][0]))
-            z = float((threshold - scale.centre[v]) / scale.scale[v])
+            z = 0.0 if scale.flags[v] else float((threshold - scale.centre[v]) / scale.scale[v])
             out.append(atom(DUAL[op] if negated else op, v, z))
             continue
         if op == ops.NOT:

@@ -31,6 +31,10 @@ JOIN_TIMES = 24  # bounds tried where a candidate is joined with another operato
 PATIENCE = 0.4  # share of the budget without a better front after which the search ends
 
 
+class NoDifferenceError(RhovecError):
+    """All traces are the same."""
+
+
 @dataclass(frozen=True)
 class Scored:
     """A candidate on the training traces."""
@@ -112,14 +116,14 @@ def _without_release(candidate: Candidate) -> Iterator[tuple[int, int, int, int,
             yield op, lo, hi, channel, threshold, i
 
 
-def settled(proposal: Proposal, at: float, direction: int) -> Candidate:
-    """The candidate with its free threshold, or all of them, set; direction 1 is its negation."""
+def settled(proposal: Proposal, at: float, direction: int, flags: np.ndarray) -> Candidate:
+    """The candidate with its free threshold, or all but those of flags, set; direction 1: negated."""
     candidate, free = proposal
     rows: list[Node] = []
     for i, (op, lo, hi, channel, threshold) in enumerate(candidate):
         if channel >= 0 and i == free:
             threshold = at if op == ops.GE else -at
-        elif channel >= 0 and free == SHIFT:
+        elif channel >= 0 and free == SHIFT and not flags[channel]:
             threshold += at if op == ops.GE else -at
         rows.append((op, lo, hi, channel, threshold))
     return dual(tuple(rows)) if direction else tuple(rows)
@@ -240,7 +244,7 @@ class Search:
                 found = self.archive.get(len(proposal[0]), [])
                 limit = max(one.loss for one in found) if len(found) == ARCHIVE else np.inf
                 out += [
-                    settled(proposal, float(at[i, d]), d)
+                    settled(proposal, float(at[i, d]), d, self.data.flags)
                     for d in (0, 1)
                     if np.isfinite(loss[i, d]) and loss[i, d] <= limit
                 ]
@@ -262,7 +266,7 @@ class Search:
             if found is None:
                 continue
             if not found.best:
-                raise RhovecError("all traces are the same: no formula tells them apart")
+                raise NoDifferenceError("all traces are the same: no formula tells them apart")
             self.certificates.append(found.certificate())
             self.offer(found.candidates())
         atoms = [((atom(ops.GE, v, 0.0),), 0) for v in range(self.data.n_channels)]
