@@ -181,7 +181,7 @@ def _held_out(
         formulae = [scale.formula(rounded(one.candidate, data, scale)) for one in front]
         holds = robustness(formulae, values[~seen], variables=names) >= 0
         for i, size in enumerate(sizes):
-            fitting = [j for j, one in enumerate(front) if one.size <= size]
+            fitting = [j for j, one in enumerate(front) if one.level <= max(2, size)]
             truth[i, ~seen] = holds[fitting[-1] if fitting else 0]
     right = truth == positive
     return np.where(right, 0.0, np.where(positive, *costs)), right

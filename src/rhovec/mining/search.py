@@ -50,9 +50,18 @@ class Scored:
         return len(self.candidate)
 
     @property
+    def level(self) -> int:
+        """Its place in the archive: a comparison at time 0 competes with operators over one."""
+        return level_of(self.candidate)
+
+    @property
     def key(self) -> tuple[float, float, float]:
         """Smaller is better. A formula that gets one trace right by a hair is not better for it."""
         return self.risk, self.loss, -self.margin
+
+
+def level_of(candidate: Candidate) -> int:
+    return max(2, len(candidate))
 
 
 # -- evaluation ------------------------------------------------------------------------------------
@@ -196,9 +205,9 @@ class Search:
             key=lambda one: (one.loss, one.size),
         )
         if best.loss <= self.floor:  # nothing larger can be better
-            self.max_size = self.moves.max_size = min(self.max_size, best.size - 1)
+            self.moves.max_size = min(self.moves.max_size, best.level - 1)
         exhausted = 2 if self.certificates[0].complete else 0
-        if self.max_size <= exhausted:
+        if self.moves.max_size <= exhausted:
             self.stopped = "no formula can do better"
         elif self.spent - last_gain > PATIENCE * self.budget:
             self.stopped = f"no gain in {self.spent - last_gain:,} evaluations"
@@ -223,7 +232,7 @@ class Search:
     def offer(self, candidates: Sequence[Candidate]) -> None:
         """Put candidates into the archive if they are good enough."""
         for one in measured(self.data, [c for c in candidates if len(c) <= self.max_size]):
-            found = self.archive.setdefault(one.size, [])
+            found = self.archive.setdefault(one.level, [])
             same = next((i for i, other in enumerate(found) if other.truth == one.truth), None)
             if same is not None:
                 if found[same].key <= one.key:
@@ -241,7 +250,7 @@ class Search:
             values = numbers(self.data, some)
             loss, _, at = cut_values(values, self.data.positive, self.data.costs)
             for i, proposal in enumerate(some):
-                found = self.archive.get(len(proposal[0]), [])
+                found = self.archive.get(level_of(proposal[0]), [])
                 limit = max(one.loss for one in found) if len(found) == ARCHIVE else np.inf
                 out += [
                     settled(proposal, float(at[i, d]), d, self.data.flags)
@@ -306,7 +315,7 @@ class Search:
             key=lambda one: (one.loss, one.size),
         )
         for one in ranked:
-            if one.candidate not in self._joined and one.size + 3 <= self.max_size:
+            if one.candidate not in self._joined and one.size + 3 <= self.moves.max_size:
                 self._joined.add(one.candidate)
                 holds = np.unpackbits(np.frombuffer(one.truth, np.uint8))[: self.data.n_traces] == 1
                 for op, chosen in ((ops.AND, holds), (ops.OR, ~holds)):
@@ -325,7 +334,7 @@ class Search:
             frees = [SHIFT, *(i for i, node in enumerate(phi) if node[3] >= 0)]
             forms = [phi, *self.moves.neighbours(phi)]
             self.offer(self.tuned([(form, free) for form in forms for free in frees]))
-            best = self.archive[one.size][0]
+            best = self.archive[one.level][0]
             if best.key >= one.key:
                 return
             one = best
