@@ -10,7 +10,7 @@ import pytest
 
 import rhovec as rv
 from rhovec.mining.cuts import cut_values
-from rhovec.mining.data import Data, Scale, candidate_of, dual
+from rhovec.mining.data import Data, Scale, candidate_of, dual, plain
 from rhovec.mining.rounding import shortest
 from rhovec.mining.scan import Scan, grid, one_operator, two_operators, untils, widths
 from rhovec.mining.search import SHIFT, measured, numbers, settled
@@ -185,6 +185,16 @@ def test_a_dual_has_the_other_sign() -> None:
         assert candidate is not None
         a, b = numbers(data, [(candidate, SHIFT), (dual(candidate), SHIFT)])
         assert np.array_equal(a, -b)
+
+
+def test_until_at_one_moment_is_and() -> None:
+    data, scale, values = random_data(2)
+    for text, same in (("until", "and"), ("release", "or")):
+        phi = candidate_of(rv.parse(f"(x_0 >= 0.5) {text}[0,0] (x_1 <= 5)"), scale, data.points)
+        assert phi is not None
+        assert str(scale.formula(plain(phi))) == f"( x_0 >= 0.5 {same} x_1 <= 5 )"
+        a, b = rv.robustness([scale.formula(phi), scale.formula(plain(phi))], values)
+        assert np.array_equal(a, b)
 
 
 def test_formulae_that_the_search_does_not_know_are_left_out() -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from ..formula import operators as ops
 from ..machine import cores
 from .cuts import cut_ranks
-from .data import Candidate, Data, atom, dual
+from .data import Candidate, Data, atom, dual, plain
 
 MAX_NUMBERS = 400_000_000  # sorted in one scan; what exceeds it is thinned to a grid
 MAX_UNTILS = 50_000_000  # the same for until, whose atoms come in pairs
@@ -76,7 +76,13 @@ class Scan:
     def certificate(self) -> Certificate:
         loss, _, phi = self.best[0]
         return Certificate(
-            self.formulae, self.windows, self.thresholds, self.tried, loss, phi, self.complete
+            self.formulae,
+            self.windows,
+            self.thresholds,
+            self.tried,
+            loss,
+            plain(phi),
+            self.complete,
         )
 
     def candidates(self, count: int = KEPT) -> list[Candidate]:
