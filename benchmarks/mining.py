@@ -15,6 +15,7 @@ share training traces. `unseen` needs aeon, `peers` scikit-learn.
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -432,7 +433,8 @@ def peers(args: argparse.Namespace) -> None:
 
 
 def write(part: str, rows: Any, lines: list[str], seed: Any = "0, 1, ..., one per repeat") -> None:
-    facts = {"command": command(), "seed": seed, "machine": machine.facts(), "rows": rows}
+    where = re.sub(r"--data \S+", "--data FOLDER", command())
+    facts = {"command": where, "seed": seed, "machine": machine.facts(), "rows": rows}
     title, text, *rest = lines
     save(f"mining-{part}", facts, "\n".join([title, "", head(facts), "", text, "", *rest, ""]))
 
