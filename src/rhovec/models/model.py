@@ -12,13 +12,14 @@ A formula outside the range of the training is embedded with a warning that says
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -132,6 +133,11 @@ class Model:
         """Twelve digits that identify the weights: vectors of different ones are not comparable."""
         digest: str = self.config["sha256"][store.WEIGHTS]
         return digest[:12]
+
+    @property
+    def directions(self) -> Directions:
+        """The model with vectors of kind "cosine", for an index or whatever else takes vectors."""
+        return Directions(self)
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder that `load` reads and the Hugging Face hub accepts."""
@@ -306,6 +312,40 @@ class Model:
         return found
 
 
+@dataclass(frozen=True)
+class Directions:
+    """Vectors of kind "cosine" of a model: shorter than its others, and closer to the exact kernel."""
+
+    model: Model
+    kind: ClassVar[Kind] = "cosine"
+
+    def __post_init__(self) -> None:
+        make_head(self.model.encoder).dimension(self.kind)  # which refuses models without
+
+    @property
+    def dimension(self) -> int:
+        return make_head(self.model.encoder).dimension(self.kind)
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve digits: these vectors are comparable neither with others nor with the model's own."""
+        return hashlib.sha256(f"{self.model.fingerprint} {self.kind}".encode()).hexdigest()[:12]
+
+    def embed(
+        self,
+        formulae: Formulae | Programs,
+        *,
+        warn: bool = True,
+        progress: Progress | None = None,
+    ) -> np.ndarray:
+        """`Model.embed` with kind="cosine"."""
+        return self.model.embed(formulae, kind=self.kind, warn=warn, progress=progress)
+
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> Any:
+        """The teacher, as `Model.kernel`."""
+        return self.model.kernel(n_traces, seed)
+
+
 def load(
     path: str | Path | None = None,
     device: str | None = None,
@@ -313,12 +353,7 @@ def load(
 ) -> Model:
     """Load a model: the shipped default, one in a folder, or "owner/name" of the Hugging Face hub.
 
-    path: a single word is the name of a shipped model if there is one: to read a folder `default` of
-        your own, write "./default".
-    device: None for NumPy; "cpu", "cuda" or "cuda:1" for torch.
-    precision: "int8" for products of small integers, without a device. On processors with
-        AVX512-VNNI that is three to four times as fast; vectors move by about 0.005. A vector is then
-        the same to the last bit in every batch.
+    The arguments are those of `rhovec.load`.
     """
     folder = _folder(path)
     config, tensors = store.read(folder)
