@@ -21,12 +21,13 @@ LAYERS = (
     ("demo", "training"),
     ("evaluation",),
     ("search", "sklearn"),
+    ("mining",),
     ("spaces",),
     ("check", "compare", "corpus", "models"),
     ("kernel", "tokens"),
     ("library", "robustness", "traces"),
     ("formula",),
-    ("errors", "files", "former", "machine", "pages"),
+    ("drawing", "errors", "files", "former", "machine", "pages"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

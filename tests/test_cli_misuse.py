@@ -38,12 +38,14 @@ TWO = ["x_0 > 1", "always x_1 > 0"]
 # A command that does two jobs has two entries, the second with the option that asks for it.
 RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "parse": (TWO, {}),
+    "check": (["always x_0 > 0", TWO[1]], {"--traces": "good.csv"}),
     "robustness": (TWO, {"--traces": "good.csv"}),
     "embed": (TWO, {"--space": "model"}),
     "similarity": (TWO, {"--space": "model", "--n-traces": "20"}),
     "similarity --by kernel": (TWO, {"--n-traces": "20"}),
     "decode": (["good.npy"], {"--space": "model", "--samples": "1"}),
     "compare": (TWO, {"--n-traces": "20"}),
+    "mine": ([], {"--traces": "labelled.csv", "--labels": "verdict", "--budget": "5"}),
     "index build": (["new", "x_0 > 1"], {"--n-traces": "24"}),
     "index add": (["library", "x_0 > 1"], {}),
     "index delete": (["library", "1"], {}),
@@ -105,7 +107,8 @@ CONTENTS = {  # of files; those without a suffix are tried under every one
 }
 SUFFIXES = {  # of what is read, by its option or, of an argument, its name
     "--formulae": [".stl", ".csv"], "--traces": [".csv", ".npy", ".parquet"],
-    "--space": [""], "--schema": [".json"], "--vectors": [".npy"], "--add": [".json"],
+    "--space": [""], "--schema": [".json"], "--start": [".stl"], "--vectors": [".npy"],
+    "--add": [".json"],
     "LIBRARY": [""], "OLD": [""], "FOLDER": [""], "VECTORS|FORMULA": [".npy", ".jsonl"],
 }  # fmt: skip
 WORDS = {
@@ -113,6 +116,11 @@ WORDS = {
                 "x_0 * x_1 > 1"],
     "CLAIM": ["", "nonsense"],
     "--dt": ["", "x", "0", "-1", "nan", "inf", "1e999", "auto"],
+    "--resample": ["", "x", "0", "-1", "nan", "0.1"],
+    "--max-gap": ["", "x", "-1", "nan"],
+    "--hold": [",", "nonsense"],
+    "--encoding": ["nonsense"],
+    "--time-unit": ["", "fortnight"],
     "--id-column": ["", "nonsense"],
     "--time-column": ["", "nonsense"],
     "--variables": [",", "nonsense", "x_0,x_0"],
@@ -121,6 +129,8 @@ WORDS = {
     "--preset": ["", "nonsense"],
     "--units": ["", "x_0", "=m"],
     "--labels": ["", "x_0", "=P:0", "x_0=P", "x_0=P:a"],
+    "--positive": ["", "nonsense"],
+    "--cost": ["", "good", "nonsense=2", "good=x", "good=-1"],
     "--set": ["", "steps", "=1", "nonsense=1", "steps=x", "device=cpu"],
 }  # fmt: skip
 NUMBERS = ["", "x", "nan", "-7", "1 2", "1,5"]
@@ -190,6 +200,8 @@ def cases(name: str) -> Iterator[Case]:
         if parameter.param_type_name == "argument":
             for value in wrong_values(kind, kind, (name, kind) in WRITTEN, ""):
                 about = (kind, "formula", "claim", Path(value).name)
+                if name == "check" and "x_0 * x_1" in value:
+                    continue  # logs have derived channels
                 yield Case(call(to=[*arguments[:place], value, *arguments[place + 1 :]]), about)
             if parameter.required:
                 yield Case([*name.split(), *arguments[:place]], (kind,))
@@ -200,7 +212,7 @@ def cases(name: str) -> Iterator[Case]:
             yield Case(call(f"{option}=perhaps"), (option,))
             continue
         yield Case([*name.split(), *arguments, option], (option,))
-        writes = option in ("--out", "--plot")
+        writes = option in ("--out", "--plot", "--html", "--junit", "--csv")
         for value in wrong_values(kind, option, writes, parameter.help or ""):
             word = option.split("-")[-1].rstrip("s")
             queries = name == "index search" and option == "--vectors"  # in place of formulae
@@ -217,7 +229,22 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("misuse")
     for name in (
         "bad",
-        *(f"folder{s}" for s in ("", ".csv", ".json", ".jsonl", ".npy", ".png", ".html")),
+        *(
+            f"folder{s}"
+            for s in (
+                "",
+                ".csv",
+                ".json",
+                ".jsonl",
+                ".npy",
+                ".png",
+                ".html",
+                ".stl",
+                ".svg",
+                ".xml",
+                ".parquet",
+            )
+        ),
     ):
         (root / name).mkdir()
     suffixes = {suffix for each in SUFFIXES.values() for suffix in each}
@@ -225,6 +252,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for suffix in {""} if "." in name else suffixes:
             (root / "bad" / f"{name}{suffix}").write_bytes(content)
     (root / "good.csv").write_text("x_0,x_1\n1,2\n2,3\n")
+    rows = [
+        f"{i},{t},{i % 2 + t},{t},{'good' if i % 2 else 'bad'}" for i in range(6) for t in range(3)
+    ]
+    (root / "labelled.csv").write_text("trace,time,x_0,x_1,verdict\n" + "\n".join(rows))
     (root / "good.stl").write_text("\n".join(TWO))
     np.save(root / "good.npy", np.eye(2, 24))
     table = np.random.default_rng(0).normal(size=(300, 2)).tolist()
@@ -275,9 +306,9 @@ def test_every_command_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(folder)
     assert set(commands()) == set(map(plain, RIGHT))
     assert sum(1 for name in RIGHT for _ in cases(name)) > 1000
-    for name in ("parse", "robustness", "embed", "similarity", "similarity --by kernel", "decode",
-                 "compare", "index search", "index duplicates", "index verify", "bench",
-                 "corpus stats"):  # fmt: skip
+    for name in ("parse", "check", "robustness", "embed", "similarity", "similarity --by kernel",
+                 "decode", "compare", "mine", "index search", "index duplicates", "index verify",
+                 "bench", "corpus stats"):  # fmt: skip
         arguments, options = RIGHT[name]
         given = [word for pair in options.items() for word in pair]
         assert call(*name.split(), *given, *arguments) == (0, ""), name
@@ -308,6 +339,10 @@ similarity x_0>1 x_1>1 --layout wide --model model
 similarity x_0>1 x_1>1 --points 9 --model model
 similarity x_0>1 x_9999>0 --by kernel
 similarity x_0>1 x_1>1 --by kernel --n-traces 9 -o old.csv --json
+check x_0>1
+check x_0>1 --traces good.csv --dt 1 --resample 1
+check x_2>1 --traces good.csv
+check x_0>1 --traces good.csv --skip-lines 9
 compare x_0>1
 compare x_0>1 x_0>2 x_0>3
 compare x_0>1 x_0>2 --id-column id
