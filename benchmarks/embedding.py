@@ -184,6 +184,7 @@ def draw_curves(path: Path, folder: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     found = [(d, folder / f"embedding-curve-{d}.json") for d in ("cpu", "cuda")]
     found = [(d, json.loads(file.read_text())) for d, file in found if file.exists()]
@@ -204,6 +205,7 @@ def draw_curves(path: Path, folder: Path) -> None:
                 axis.plot(r["per_second"], r["error"], style, markersize=7, label=r["name"])
         axis.set(xscale="log", yscale="log", xlabel="formulae per second, from texts",
                  ylabel="mean error of the kernel")  # fmt: skip
+        axis.xaxis.set_minor_formatter(NullFormatter())
         where = "two cores" if facts["machine"].get("cores") == 2 else "this CPU"
         axis.set_title("NVIDIA H200" if device == "cuda" else where, fontsize=10)
         axis.legend(fontsize=7)

@@ -273,7 +273,7 @@ class Model:
         return unit_rows(vectors, (self.dimension,), wanted).astype(np.float32)
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
-        """What in the formulae is outside the range of the training."""
+        """Values of the formulae that are outside the range of the training."""
         return self._outside(_read(formulae)[0])
 
     @former_arguments(n_signals="n_traces")
@@ -464,7 +464,7 @@ def _folder(path: str | Path | None) -> Path:
     except (OSError, ValueError) as error:
         line = str(error).strip().partition("\n")[0]
         raise RhovecError(
-            f"there is no folder {path}, and the hub does not give it: {line}"
+            f"there is no folder {path}, and the hub does not have it: {line}"
         ) from None
 
 

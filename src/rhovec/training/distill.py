@@ -261,9 +261,9 @@ def total_loss(
 ) -> Tensor:
     """Weighted pair loss, plus a small loss on the cosines if the rows have them.
 
-    For unrelated formulae the kernel is nearly 0 and carries hardly a gradient. smallest: the kernel of
-    the cosine -1; below it a teacher that is no kernel of a cosine asks for no more. With config.block
-    the loss is the mean over blocks, as if each were a batch of its own.
+    For unrelated formulae the kernel is nearly 0 and carries hardly any gradient. smallest: the kernel
+    value of the cosine -1; smaller ones, which only a teacher without cosines has, count as this. With
+    config.block the loss is the mean over blocks, as if each were a batch of its own.
     """
     if 0 < config.block < len(rows):
         whole = replace(config, block=0)
