@@ -26,10 +26,11 @@ from numba.extending import intrinsic
 
 from ..errors import RhovecError
 from ..formula.programs import Programs
+from ..machine import cores
 from ..tokens.tree import tree_tokens
 from .config import FAR, FEATURES, SCALES, EncoderConfig
 from .heads import Kind
-from .layers import EPSILON, Layer, cores, in_threads, ranges
+from .layers import EPSILON, Layer, in_threads, ranges
 from .runtime import FREQUENCIES, Runtime
 
 PANEL = 64  # columns of a matrix that are computed together
