@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import rhovec as rv
 from rhovec.cli import app
+from rhovec.formula.schema import SchemaChannel
 from rhovec.models import model as models
 from rhovec.models.model import Model, load
 
@@ -61,6 +63,15 @@ def test_vectors_in_every_format(model: Model, tmp_path: Path) -> None:
     assert (np.load(tmp_path / "x.npy") == cosines).all()
 
 
+def test_a_schema_gives_names_and_steps(model: Model, tmp_path: Path) -> None:
+    schema = rv.Schema((SchemaChannel("speed", 30, 20),), dt=0.5)
+    (tmp_path / "car.json").write_text(schema.to_json())
+    text = run("embed", "always[0,2 s] speed < 50", "--schema", tmp_path / "car.json")
+    assert text == run("embed", "always[0,4] x_0 < 1").replace(
+        "always[0,4] x_0 < 1", "always[0,2 s] speed < 50"
+    )
+
+
 def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:
     warning = "rhovec: warning: 1 of 1 formulae outside the range of the model's training"
     run("embed", "x_0 > 99", warning=warning)
@@ -68,7 +79,11 @@ def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:
     assert "uses x_8" in refused("embed", "x_8 > 1")
     assert "threshold 1e+39" in refused("embed", "x_0 > 1e39")
     assert "kind" in refused("embed", "x_0 > 1", "--kind", "angle")
+    assert "without a device" in refused(
+        "embed", "x_0 > 1", "--precision", "int8", "--device", "cpu"
+    )
+    assert "int8" in refused("embed", "x_0 > 1", "--precision", "int4")
     assert "give a --schema" in refused("embed", "speed > 1", "x_0 > 1")
-    assert "is no folder" in refused("embed", "x_0 > 1", "--model", tmp_path / "none")
+    assert "is not a folder" in refused("embed", "x_0 > 1", "--model", tmp_path / "none")
     (tmp_path / "model" / "encoder.safetensors").write_bytes(b"")
     assert "SHA-256 differs" in refused("embed", "x_0 > 1")

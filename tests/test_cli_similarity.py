@@ -114,9 +114,9 @@ def test_the_model_beside_the_kernel(model: Model, tmp_path: Path) -> None:
     assert [list(row) for row in alone] == [["formula", "other", "model"]] * 3
     assert [row["model"] for row in alone] == [row["model"] for row in rows]
     run(*FORMULAE, *options, "-o", tmp_path / "both.npy")
-    vectors = model.embed(FORMULAE)
+    similarity = model.similarity(FORMULAE, FORMULAE)
     both = np.load(tmp_path / "both.npy")
-    assert np.allclose(both, [vectors @ vectors.T, kernel.gram(FORMULAE)], atol=1e-6)
+    assert np.allclose(both, [similarity, kernel.gram(FORMULAE)], atol=1e-6)
     run(*FORMULAE, "--by", "model", "-o", tmp_path / "one.npy")
     assert np.array_equal(np.load(tmp_path / "one.npy"), both[0].astype(np.float32))
 
@@ -191,7 +191,9 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "at least one trace" in kernel("x_0 > 1", "--n-traces", 0)
     assert "one point" in kernel("x_0 > 1", "--points", 0)
     assert kernel("x_0 > 1", "--seed", -1).startswith("--seed must not be negative")
-    assert "must end in .csv, .jsonl, .json, .npy" in kernel("x_0 > 1", "-o", tmp_path / "k.txt")
+    assert "must end in .csv, .jsonl, .parquet, .json, .npy" in kernel(
+        "x_0 > 1", "-o", tmp_path / "k.txt"
+    )
     assert "must end in .png" in kernel("x_0 > 1", "--plot", tmp_path / "k.pdf")
     assert "--dt auto needs a time column" in kernel("x_0 > 1", "--dt", "auto")
     assert "--points goes with --by kernel" in refused("x_0 > 1", "x_0 > 2", "--points", 5)

@@ -4,8 +4,9 @@ from typing import Any
 
 from . import errors
 from .check import explain
-from .compare import Comparison, compare
+from .compare import Comparison, SetComparison, compare, compare_sets
 from .errors import ParseError, RhovecError, RhovecWarning
+from .fleet import evaluate_files
 from .former import warn
 from .formula import (
     Formula,
@@ -60,12 +61,15 @@ __all__ = [
     "RhovecError",
     "RhovecWarning",
     "Schema",
+    "SetComparison",
     "Space",
     "StlKernel",
     "TraceMeasure",
     "compare",
+    "compare_sets",
     "derive",
     "errors",
+    "evaluate_files",
     "explain",
     "load",
     "mine",

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import typer
 from ..errors import RhovecError
 from .embed import embedded
 from .output import (
+    TABLES,
     cell,
     console,
     new_figure,
@@ -22,8 +23,9 @@ from .output import (
     require_output,
     save_array,
     save_figure,
-    write_csv,
+    save_table,
     write_jsonl,
+    write_records,
 )
 from .shared import (
     Device,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
     from ..formula import Requirement
     from ..kernel import SampledKernel
+    from ..models.heads import Kind
 
 DEFAULT_TRACES = 10_000  # random traces
 MAX_TABLE = 45  # pairs shown as a table on a terminal
@@ -121,8 +124,8 @@ def similarity(
     output: Annotated[
         Path | None,
         output_file(
-            "Write to a .csv or .jsonl file, one row per pair; to a .json file, with the matrices; "
-            "or to an .npy file: the matrix, with --by both the model's and the kernel's."
+            "Write to a .csv, .jsonl or .parquet file, one row per pair; to a .json file, with the "
+            "matrices; or to an .npy file: the matrix, with --by both the model's and the kernel's."
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -135,7 +138,7 @@ def similarity(
 
     rhovec similarity -F requirements.stl -t drives.csv --dt auto -o gram.npy --plot gram.png
     """
-    suffix = require_output(output, (".csv", ".jsonl", ".json", ".npy"), as_json)
+    suffix = require_output(output, (*TABLES, ".json", ".npy"), as_json)
     require_output(plot, (".png",))
     by = by or ("kernel" if reading.traces or boolean else "both")
     if by != "kernel":
@@ -151,6 +154,7 @@ def similarity(
     elif space is not None:
         raise RhovecError("--space goes with --by model or both, without --traces and --boolean")
     from ..kernel import kernel_of_cosine
+    from ..models.heads import make_head
     from ..spaces import Space, load
 
     loaded = None if by == "kernel" else load(space, device)
@@ -166,10 +170,12 @@ def similarity(
     facts: dict[str, Any] = {}
     kernel: SampledKernel | None = None
     if loaded is not None:
-        vectors = embedded(loaded, requirements)
+        kind: Kind = "cosine" if isinstance(loaded, Space) else make_head(loaded.encoder).kind
+        vectors = embedded(loaded, requirements, kind)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
-        if isinstance(loaded, Space):
-            values["model"] = kernel_of_cosine(values["model"], loaded.sigma2)
+        if kind == "cosine":
+            own_sigma2 = loaded.sigma2 if isinstance(loaded, Space) else loaded.kernel().sigma2
+            values["model"] = kernel_of_cosine(values["model"], own_sigma2)
         facts["model"] = loaded.fingerprint
         if by == "both":
             kernel = loaded.kernel(DEFAULT_TRACES if n_traces is None else n_traces, seed)
@@ -205,27 +211,17 @@ def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) 
     if output is not None and output.suffix.lower() == ".npy":
         matrices = list(found.values.values())
         save_array(output, matrices[0] if len(matrices) == 1 else np.stack(matrices))
-    elif output is not None:
+    elif output is not None and output.suffix.lower() == ".json":
         with replacing_text(output) as text:
-            {".csv": as_csv, ".jsonl": as_jsonl, ".json": as_object}[output.suffix.lower()](
-                found, text
-            )
+            as_object(found, text)
+    elif output is not None:
+        save_table(output, found.rows())
     elif as_json:
-        as_jsonl(found, sys.stdout)
+        write_jsonl(sys.stdout, found.rows())
     elif sys.stdout.isatty() and math.comb(len(found.requirements), 2) <= MAX_TABLE:
         show(found)
     else:
-        as_csv(found, sys.stdout)
-
-
-def as_csv(found: Result, stream: IO[str]) -> None:
-    rows = found.rows()
-    first = next(rows)
-    write_csv(stream, list(first), (list(row.values()) for row in chain([first], rows)))
-
-
-def as_jsonl(found: Result, stream: IO[str]) -> None:
-    write_jsonl(stream, found.rows())
+        write_records(sys.stdout, found.rows())
 
 
 def as_object(found: Result, stream: IO[str]) -> None:

@@ -50,7 +50,7 @@ from .expressions import (
 )
 from .lexer import BINARY, BINDING, EQ, FUNCTIONS, NE, spelling
 from .operators import Row
-from .options import Definition, Options, options_of
+from .options import Definition, Options, code_of, options_of
 from .units import UnitError
 
 _TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
@@ -118,7 +118,7 @@ def parse(
     """Read a formula.
 
     dt: the sampling step in seconds; time bounds are then read as seconds, otherwise as steps.
-    rounding: what to do with a bound that is no whole number of steps: "nearest", "down" or "up";
+    rounding: what to do with a bound that is not a whole number of steps: "nearest", "down" or "up";
         by default it is an error.
     discrete: variables whose values are modes or gears; `gear == 3` then means |gear - 3| <= 0.5.
     tolerance: the tolerance of `==` and `!=` on all other variables, one number or one by name.
@@ -367,27 +367,18 @@ class _Parser(BoundReader):
 
     def code_of(self, token: str) -> Decimal:
         """The code of a label, which stands to the right of == or !=."""
-        left, label = self.operands[-1], lexer.unquoted(token)
+        left = self.operands[-1]
         compared = None if isinstance(left, int) else lone_variable(left.expressions[-1])
         name = None if compared is None else ops.name_of(compared)
-        codes = {} if name is None else self.options.labels.get(name, {})
-        if label in codes:
-            return Decimal(int(codes[label]))
-        known = ", ".join(map(repr, codes))
-        raise self.fail(
-            f"{token} is a label, and {name or 'what it is compared with'} has "
-            + (
-                f"only the labels {known}"
-                if known
-                else "no labels; pass labels=..., with its codes"
-            )
-            + f", or write a variable in backticks: {lexer.quoted(label)}"
-        )
+        try:
+            return code_of(token, name, self.options.labels.get(name or "", {}))
+        except ExpressionError as error:
+            raise self.fail(str(error)) from None
 
     # -- reducing --------------------------------------------------------------------------
 
     def reduce(self, binding: int) -> None:
-        """Complete the operators on the stack that bind at least so tight."""
+        """Complete the operators on the stack that bind at least this tightly."""
         operators, operands = self.operators, self.operands
         while operators and operators[-1][0] >= binding:
             operator = operators.pop()
@@ -431,7 +422,7 @@ class _Parser(BoundReader):
                     f"({name} x) or {name} (...)",
                     position,
                 )
-            self.hint = " (next takes the whole comparison; of a variable alone, write (next x))"
+            self.hint = " (next takes the whole comparison; for a single variable, write (next x))"
         if is_expression:
             assert isinstance(operand, _Comparison)
             self.operands.pop()
@@ -591,7 +582,7 @@ class _Parser(BoundReader):
         self.operands[-1] = chain.position
 
     def write_flag(self, chain: _Comparison) -> None:
-        """A variable alone where a formula is expected: it is at least one half."""
+        """A variable by itself where a formula is expected: it is at least one half."""
         flag = lone_variable(chain.expressions[0])
         if flag is None:
             raise self.fail(

@@ -113,7 +113,7 @@ def model_card(config: Mapping[str, Any]) -> str:
     """README.md, with the front matter that the hub reads."""
     encoder = EncoderConfig(**config["encoder"])
     lines = [
-        "---", "library_name: rhovec", "license: mit", "tags:", "- trace-temporal-logic",
+        "---", "library_name: rhovec", "license: mit", "tags:", "- signal-temporal-logic",
         "- embeddings", "---", "", "# An encoder of Signal Temporal Logic formulae", "",
         "Unit vectors of formulae whose inner products are the formulae's semantic similarity.", "",
         "```python", "import rhovec as rv", "", "model = rv.load(\"this folder\")",
@@ -181,7 +181,7 @@ def _table(head: Any, rows: Any) -> list[str]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise RhovecError(f"there is no model: {folder} is no folder")
+        raise RhovecError(f"there is no model: {folder} is not a folder")
     path = folder / CONFIG
     data = _read_file(path)
     try:
@@ -216,7 +216,7 @@ def _check_facts(config: Mapping[str, Any], where: str) -> None:
 
 
 def _check_measure(teacher: Mapping[str, Any], encoder: EncoderConfig, where: str) -> None:
-    """Refuse a teacher whose traces have another size than the encoder, and its weights, say."""
+    """Refuse a teacher whose traces do not have the size that the encoder was made for."""
     measure = teacher.get("measure")
     if isinstance(measure, dict):
         for name, known in (("points", encoder.points), ("n_variables", encoder.channels)):

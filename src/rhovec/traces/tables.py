@@ -35,7 +35,7 @@ class Source(Protocol):
         """The place of a row in the file: ":7"."""
 
     def incomplete(self, row: int, column: str) -> TraceError:
-        """The error about a cell that is no number, where every cell must be one."""
+        """The error about a cell that is not a number, where every cell must be one."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,8 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if name not in places:
             close = difflib.get_close_matches(name, header[:1000], 1)
             hint = f"; is it {close[0]!r}?" if close else ""
+            if len(header) == 1:
+                hint = "; if the header stands further down, skip what is above by --skip-lines"
             raise TraceError(
                 f"{source}: there is no column {name!r}; it has: {listed(header)}{hint}"
             )
@@ -188,7 +190,7 @@ def _time_unit(
         unit = split_unit(header[place])[1]
     if unit is not None and unit not in SECONDS:
         raise TraceError(
-            f"{source}: the times are in {unit!r}, which is no unit of time; name one of "
+            f"{source}: the times are in {unit!r}, which is not a unit of time; name one of "
             f"{', '.join(SECONDS)} with --time-unit"
         )
     return unit
