@@ -205,8 +205,8 @@ def unseen(args: argparse.Namespace) -> None:
         facts,
         [
             "# Mining: sets that the miner was not developed on",
-            "Sets that ship inside aeon, with their own split of training and test traces; the miner "
-            "was frozen before. The forest has 200 trees over intervals, the shapelet classifier "
+            "Sets that ship inside aeon, with their own split of training and test traces; nothing "
+            "in the miner was chosen by them. The forest has 200 trees over intervals, the shapelet classifier "
             f"{args.shapelets:,} candidates and a rotation forest. More than two classes are a decision "
             "list, so `nodes` is the sum of its formulae.",
             *table(heads, rows),
