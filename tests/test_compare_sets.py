@@ -19,6 +19,7 @@ from rhovec.cli import app
 from rhovec.compare.page import components, graph, laid_out, page
 from rhovec.compare.prover import BOTH, ONLY_A, ONLY_B, impossible_cases
 from rhovec.formula import Requirement
+from rhovec.formula.schema import SchemaChannel
 
 runner = CliRunner()
 FILE = """\
@@ -222,7 +223,7 @@ def test_the_page_is_one_well_formed_file() -> None:
         for text in svg.iter("text"):
             assert float(text.get("x", "")) < width and float(text.get("y", "")) < height
         heads = [p for p in svg.iter("path") if p.get("class") == "head"]
-        assert len(heads) == len(found.direct)
+        assert sum(p.get("d", "").count("z") for p in heads) == len(found.direct)
     assert len(list(root.iter("svg"))) == 2
     whole = "".join(root.itertext())
     assert hostile in whole and "S-4 can never hold." in whole
@@ -311,6 +312,17 @@ def test_two_formulae_over_any_names_are_proved() -> None:
     text = run("always speed > 1", "speed > 0")
     assert "always speed > 1 implies speed > 0" in text
     assert json.loads(run("speed > 1", "x_0 > 1", "--json"))["relations"] == []
+
+
+def test_a_schema_says_steps_and_units(tmp_path: Path) -> None:
+    pytest.importorskip("pint")
+    schema = rv.Schema((SchemaChannel("speed", 10, 5, unit="m/s"),), dt=0.5)
+    (tmp_path / "car.json").write_text(schema.to_json())
+    texts = ["A: always[0,2 s] speed < 36 km/h", "B: always[0,1.5] speed < 10", "C: speed < 11"]
+    found = json.loads(run(*texts, "--schema", tmp_path / "car.json", "--json"))["relations"]
+    assert [(r["id"], r["relation"], r["other_id"]) for r in found] == [
+        ("A", "implies", "B"), ("A", "implies", "C"), ("B", "implies", "C"),
+    ]  # fmt: skip
 
 
 def test_logs_suggest_relations(file: Path, tmp_path: Path) -> None:

@@ -18,12 +18,14 @@ WIDE, NARROW = 1118, 356  # px: a desktop's page, and a phone's
 ROW, GAP = 44, 14  # px: height of a row, and space between parts that no arrow connects
 LETTER = 7.4  # px: width of a usual letter
 LANE, LANES = 14, 0.3  # px: distance of lanes; share of the width that they may take
+HEAD = "|"  # between the line of an arrow and its head
 MAX_ROWS = 500  # of a table; the files of --out hold all
 
 STYLE = """
 svg text { font-size: 13px; } svg .title { fill: var(--soft); } svg .name { font-weight: 600; }
 svg path { fill: none; stroke: var(--soft); stroke-width: 1.5; }
 svg .head { fill: var(--soft); stroke: none; }
+svg g:hover path { stroke: var(--accent); } svg g:hover .head { fill: var(--accent); }
 figure.full { max-width: none; margin: 1rem 0; } .narrow { display: none; }
 .legend span { margin-right: 1.25rem; white-space: nowrap; }
 .legend i { display: inline-block; width: 0.7rem; height: 0.7rem; margin-right: 0.4rem;
@@ -60,7 +62,8 @@ def _implications(found: SetComparison) -> Iterator[str]:
     total = sum(r.relation == "implies" for r in found.proved)
     yield (
         f"<p>{total:,} implications. An arrow leads from a requirement to a weaker one, which holds "
-        "whenever the first does. What follows from other arrows is not drawn.</p>"
+        "whenever the first does. What follows from other arrows is not drawn. Point at a requirement "
+        "to see its arrows and its formula.</p>"
     )
     if len(found.names) > 1:
         marks = (
@@ -189,18 +192,19 @@ def graph(found: SetComparison, width: int, kind: str) -> str:
         'aria-label="Graph of implications">'
     ]
     middle = [top + ROW / 2 - 6 for top in tops]
+    arrows: list[list[str]] = [[] for _ in rows]  # that leave each row
     for row, targets, number in trunks:
         x, y0 = left - 8 - lane * (number + 1), middle[row]
-        out.append(f'<path d="M{left} {y0:g}H{x + 5:g}q-5 0 -5 5V{middle[targets[-1]] - 5:g}"/>')
+        arrows[row].append(f"M{left} {y0:g}H{x + 5:g}q-5 0 -5 5V{middle[targets[-1]] - 5:g}")
         for target in targets:
             y1 = middle[target]
-            out.append(f'<path d="M{x:g} {y1 - 5:g}q0 5 5 5H{left - 10}"/>{_head(left - 5, y1, 0)}')
+            arrows[row].append(f"M{x:g} {y1 - 5:g}q0 5 5 5H{left - 10}{_head(left - 5, y1, 0)}")
     for a, b in found.direct:
         if place[b] == place[a] + 1:
             y0, y1 = middle[place[a]], middle[place[b]]
-            out.append(f'<path d="M{left} {y0:g}V{y1 - 10:g}"/>{_head(left, y1 - 5, 1)}')
+            arrows[place[a]].append(f"M{left} {y0:g}V{y1 - 10:g}{_head(left, y1 - 5, 1)}")
     letters = int((width - left - 14) / LETTER)
-    for node, y0 in zip(rows, middle, strict=True):
+    for node, y0, lines in zip(rows, middle, arrows, strict=True):
         members = found.groups[node]
         names = " = ".join(found.label(i, title=False) for i in members)
         titles = "; ".join(dict.fromkeys(
@@ -209,7 +213,8 @@ def graph(found: SetComparison, width: int, kind: str) -> str:
         colour = COLOURS[found.sets[members[0]] % len(COLOURS)]
         told = "\n".join(f"{found.label(i)}: {found.requirements[i].text}" for i in members)
         out.append(
-            f'<g><title>{escape(told)}</title><circle cx="{left:g}" cy="{y0:g}" r="4.5" '
+            f"<g><title>{escape(told)}</title>{_drawn(lines)}"
+            f'<circle cx="{left:g}" cy="{y0:g}" r="4.5" '
             f'fill="{colour}"/><text class="name" x="{left + 12:g}" y="{y0 + 4:g}">'
             f'{escape(_cut(names, int(letters * 0.9)))}</text><text class="title" '
             f'x="{left + 12:g}" y="{y0 + 21:g}">{escape(_cut(titles, letters))}</text></g>'
@@ -268,9 +273,16 @@ def laid_out(edges: Iterable[tuple[int, int]]) -> tuple[list[Trunk], int]:
 
 
 def _head(x: float, y: float, down: int) -> str:
-    """The head of an arrow whose tip is at (x, y)."""
-    shape = f"M{x:g} {y:g}l-4 -7h8z" if down else f"M{x:g} {y:g}l-7 -4v8z"
-    return f'<path class="head" d="{shape}"/>'
+    """The head of an arrow whose tip is at (x, y), as a path of its own."""
+    return HEAD + (f"M{x:g} {y:g}l-4 -7h8z" if down else f"M{x:g} {y:g}l-7 -4v8z")
+
+
+def _drawn(lines: Iterable[str]) -> str:
+    """Arrows as elements: lines, and heads, which are filled."""
+    parts = [line.partition(HEAD) for line in lines]
+    heads = "".join(head for *_, head in parts)
+    lines = "".join(line for line, *_ in parts)
+    return f'<path d="{lines}"/>' * bool(lines) + f'<path class="head" d="{heads}"/>' * bool(heads)
 
 
 def _cut(text: str, most: int) -> str:
