@@ -13,6 +13,7 @@ import typer
 from ..errors import RhovecError
 from ..formula.requirements import Statement, read_data
 from ..machine import cores
+from .fleet import Scheduler
 from .messages import in_options
 from .output import (
     cell,
@@ -219,6 +220,7 @@ def check(
     workers: Annotated[
         int | None, option(help="Number of processes (default: one per core).", min=1)
     ] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Say which log violates which requirement, where, and by how much.
 
@@ -227,16 +229,17 @@ def check(
     rhovec check -F requirements.stl -t logs/ --resample 0.1 --html report.html
     """
     from ..check import check_logs
+    from ..tasks import connected
 
     require_output(html, (".html",))
     require_output(junit, (".xml",))
     require_output(csv, (".csv", ".parquet"))
     if not reading.traces:
         raise RhovecError("no log given: name files or folders with --traces")
-    with progress_bar("checking logs") as progress:
+    with connected(scheduler) as client, progress_bar("checking logs") as progress:
         report = check_logs(
             reading.statements(), reading.traces, figures=html is not None,
-            workers=workers or cores(), progress=progress, **reading.plan_options(),
+            workers=workers or cores(), client=client, progress=progress, **reading.plan_options(),
         )  # fmt: skip
     messages = [in_options(unread.message) for unread in report.unread]
     if not report.rows:
