@@ -11,10 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
-from ..formula.requirements import Statement, read_data, split_header
+from ..formula.requirements import Statement, read_data
 from ..machine import cores
 from .messages import in_options
-from .output import cell, cells, console, note, replacing, replacing_text, require_output, write_csv
+from .output import (
+    cell,
+    cells,
+    console,
+    note,
+    replacing,
+    replacing_text,
+    require_output,
+    save_table,
+)
 from .robustness import json_text
 from .shared import (  # READING and FormulaFiles: in annotations of fields that Reading has
     READING,  # noqa: F401
@@ -158,9 +167,7 @@ class LogReading(Reading):
 
     def statements(self) -> list[Statement]:
         """The files, then the arguments, which may use what files define."""
-        arguments = [
-            split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)
-        ]
+        arguments = self.arguments()
         contents = self.contents(bool(arguments))
         return [*(s for name, data in contents for s in read_data(data, name)), *arguments]
 
@@ -274,9 +281,7 @@ def write_reports(
         with replacing(junit) as binary:
             binary.write(junit_report(report))
     if csv is not None:
-        records = [_flat(row) for row in report.rows]
-        with replacing_text(csv) as stream:
-            write_csv(stream, list(records[0]), [list(record.values()) for record in records])
+        save_table(csv, map(_flat, report.rows))
     return [path for path in (html, junit, csv) if path is not None]
 
 
