@@ -206,9 +206,9 @@ def unseen(args: argparse.Namespace) -> None:
         [
             "# Mining: sets that the miner was not developed on",
             "Sets that ship inside aeon, with their own split of training and test traces; nothing "
-            "in the miner was chosen by them. The forest has 200 trees over intervals, the shapelet classifier "
-            f"{args.shapelets:,} candidates and a rotation forest. More than two classes are a decision "
-            "list, so `nodes` is the sum of its formulae.",
+            "in the miner was chosen by them. The forest has 200 trees over intervals, the shapelet "
+            f"classifier {args.shapelets:,} candidates and a rotation forest. More than two "
+            "classes are a decision list, so `nodes` is the sum of its formulae.",
             *table(heads, rows),
         ],
     )

@@ -445,7 +445,7 @@ def _folder(path: str | Path | None) -> Path:
         return SHIPPED / path
     if re.fullmatch(r"[\w-]+", str(path)) and not Path(path).is_dir():
         raise RhovecError(
-            f"there is no model: {path} is no folder; shipped models: {', '.join(shipped())}"
+            f"there is no model: {path} is not a folder; shipped models: {', '.join(shipped())}"
         )
     if Path(path).is_dir() or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)):
         return Path(path)
