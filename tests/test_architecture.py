@@ -52,6 +52,7 @@ ALLOWED = {
     "robustness/gpu.py": {"torch"},
     "models/decoder.py": {"torch"},
     "models/encoder.py": {"torch"},
+    "models/int8.py": {"numba"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
     "evaluation/edits.py": {"numba"},

@@ -71,7 +71,9 @@ class Run:
 
 def encoder(
     run: Run,
-    preset: Annotated[str, typer.Option(help="default, paper or tiny.")] = "default",
+    preset: Annotated[
+        str, typer.Option(help="default, small, paper, paper-512 or tiny.")
+    ] = "default",
     formulae: Annotated[
         list[Path] | None,
         formula_files("Evaluate also on these formulae: one per line, or a CSV. May be repeated."),
