@@ -40,7 +40,7 @@ FITTED, PROBES = 4000, 1000  # drawn formulae that find the directions, and that
 ERRED = 200  # of them whose Monte Carlo error is measured
 MAX_WEIGHT = 50  # drawn formulae that one of the user's may stand against
 ROWS = 2048  # formulae evaluated at once
-MISSED = 0.4  # residual that is worth a warning
+MISSED = 0.5  # residual that is worth a warning
 
 
 class Space:
