@@ -97,8 +97,8 @@ def decode(
 
     if k is not None and k < 1:
         raise RhovecError(f"-k must be 1 or more, not {k}")
-    known = read_schema(schema)
     loaded = load(model, device)
+    known = read_schema(schema) or loaded.schema
     request = _read(Reading(**vars(files), formulae=sources), loaded, known)
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
@@ -189,12 +189,16 @@ def _ladders(
     model: Model, formulae: Sequence[Formula], found: Sequence[Sequence[Found]]
 ) -> list[list[Found]]:
     """For each formula its simplified form, then smaller ones."""
+    import numpy as np
+
+    from ..formula.programs import Programs
     from ..models.inverse import Found, plain, simpler
 
     out = []
     for phi, group in zip(formulae, found, strict=True):
         itself = plain(phi)
-        first = Found(itself, model.similarity(phi, itself, warn=False))
+        a, b = model.embed(Programs.pack([phi, itself]), warn=False)
+        first = Found(itself, float(np.clip(a @ b, -1, 1)))
         out.append([first, *simpler([one for one in group if one.formula.size < itself.size])])
     return out
 

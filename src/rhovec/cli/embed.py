@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ..formula.programs import Programs
 from .output import note, replacing_text, require_output, save_array
 from .shared import (
     Device,
@@ -59,9 +59,10 @@ def embed(
     from ..models.model import load
 
     suffix = require_output(output, (".jsonl", ".npy"))
-    known = read_schema(schema)
+    loaded = load(model, device)
+    known = read_schema(schema) or loaded.schema
     requirements = standardised(reading.requirements(known), known)
-    vectors = embedded(load(model, device), requirements, kind)
+    vectors = embedded(loaded, requirements, kind)
     if output is None:
         _write_vectors(requirements, vectors, sys.stdout)
     elif suffix == ".npy":
@@ -79,9 +80,9 @@ def embedded(
     """(B, D): the formulae's vectors; a warning on stderr if the model was not trained for them."""
     from ..models.model import describe
 
-    formulae = formulae_of(requirements)
+    formulae = Programs.pack(formulae_of(requirements))  # standardised: no schema lowers them again
     with (
-        naming(requirements, partial(model.embed, warn=False)),
+        naming(requirements, lambda some: model.embed(Programs.pack(some), warn=False)),
         progress_bar("embedding") as progress,
     ):
         vectors = model.embed(formulae, kind=kind, warn=False, progress=progress)

@@ -370,12 +370,13 @@ class TraceReading(Reading):
             )
         return None
 
-    def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
+    def read(self, schema: Path | Schema | None) -> tuple[list[Requirement], Traces | None]:
         """The requirements and the traces that they are about.
 
         Without --traces, these are random ones: a schema then standardises the formulae.
         """
-        known, traces = read_schema(schema), self.read_traces()
+        known = read_schema(schema) if isinstance(schema, Path) else schema
+        traces = self.read_traces()
         found = self.requirements(known, traces)
         if traces is None:
             return standardised(found, known), None

@@ -149,17 +149,19 @@ def similarity(
             raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
     elif model is not None:
         raise RhovecError("--model goes with --by model or both, without --traces and --boolean")
-    requirements, traces = reading.read(schema)
+    loaded = None
+    if by != "kernel":
+        from ..models.model import load
+
+        loaded = load(model, device)
+    requirements, traces = reading.read(schema or (loaded.schema if loaded else None))
     if len(requirements) < 2:
         raise RhovecError("similarity is between formulae: give two or more")
     formulae = formulae_of(requirements)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
     kernel: SampledKernel | None = None
-    if by != "kernel":
-        from ..models.model import load
-
-        loaded = load(model, device)
+    if loaded is not None:
         vectors = embedded(loaded, requirements)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
         facts["model"] = loaded.fingerprint

@@ -7,13 +7,17 @@
 Vectors are computed by NumPy, or by torch if a device is given ("cpu" or "cuda"), in float32 either way.
 A vector does not depend on its batch, and formulae that parse to the same formula have the same vector.
 A formula outside the range of the training is embedded with a warning that says which error to expect.
+
+A model on traces of one's own has a schema: it reads formulae in the traces' names, units and seconds,
+and answers in them. `Programs`, and formulae over x_0, x_1, ... where the schema has no such names, are
+taken as lowered by it already.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +31,14 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
-from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
+from ..formula.reader import (
+    Formulae,
+    FormulaLike,
+    as_formulae,
+    as_programs,
+    is_single,
+    without_details,
+)
 from ..formula.schema import Schema
 from ..kernel import BooleanKernel, IntegratedKernel, Progress, StlKernel
 from ..traces import BaseMeasure
@@ -93,6 +104,7 @@ class Model:
         self.config = config
         self.folder = folder  # of its decoder, which is read when first used
         self.encoder = EncoderConfig(**config["encoder"])
+        self.schema = store.read_schema(config, self.encoder, "the model")
         self.device = device
         self._encode: Callable[[Programs, Kind], np.ndarray] = (
             Runtime(self.encoder, tensors)
@@ -135,7 +147,7 @@ class Model:
             these are shorter and closer to the exact kernel. Some models have only the former.
         warn: issue a RhovecWarning if formulae are outside the range of the training.
         """
-        programs, single = _read(formulae)
+        programs, single = self._read(formulae)
         out = np.empty((len(programs), make_head(self.encoder).dimension(kind)), np.float32)
         done = 0
         for chosen in _blocks(programs):
@@ -151,7 +163,7 @@ class Model:
 
     def similarity(self, first: Formulae, second: Formulae, *, warn: bool = True) -> Any:
         """Inner products (A, B) float32 of kernel vectors; a single formula drops its axis."""
-        (a, single_a), (b, single_b) = as_formulae(first), as_formulae(second)
+        (a, single_a), (b, single_b) = self._formulae(first), self._formulae(second)
         vectors = self.embed([*a, *b], warn=warn)
         values = np.clip(vectors[: len(a)] @ vectors[len(a) :].T, -1, 1)
         values = values[:, 0] if single_b else values
@@ -177,6 +189,7 @@ class Model:
         if k < 1:
             raise RhovecError(f"k must be 1 or more, not {k}")
         rows = self.unit_rows(vectors)
+        schema = schema or self.schema
         channels = None if schema is None else len(schema.channels)
         found = self.inverter.decode(np.atleast_2d(rows), samples, refine, channels=channels)
         answers = [[one.formula for one in group[:k]] for group in found]
@@ -191,7 +204,7 @@ class Model:
         """
         if steps < 2:
             raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
-        ends, _ = as_formulae([first, second])
+        ends, _ = self._formulae([first, second])
         a, b = self.embed(ends).astype(np.float64)
         angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
         shares = np.linspace(0, 1, steps)
@@ -220,7 +233,7 @@ class Model:
                 "this model has no decoder; load a model that has one, or train it: rhovec train decoder"
             )
         return Inverter(
-            lambda formulae: self.embed(formulae, warn=False),
+            lambda formulae: self.embed(Programs.pack(formulae), warn=False),
             Generator(*stored),
             self.encoder.channels,
             self.largest_threshold,
@@ -257,7 +270,7 @@ class Model:
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
         """What in the formulae is outside the range of the training."""
-        return self._outside(_read(formulae)[0])
+        return self._outside(self._read(formulae)[0])
 
     @former_arguments(n_signals="n_traces")
     def kernel(
@@ -277,6 +290,31 @@ class Model:
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
         return kind(measure, n_traces, sigma2, seed, device=device)
+
+    def _formulae(self, formulae: Formulae) -> tuple[list[Formula], bool]:
+        """Formulae, and whether a single one was given; text is read as the schema says."""
+        if self.schema is None or isinstance(formulae, Programs):
+            return as_formulae(formulae)
+        single = is_single(formulae)
+        items: Any = [formulae] if single else formulae
+        if isinstance(items, Iterable):
+            plain = map(without_details, items)
+            items = [self.schema.parse(one) if isinstance(one, str) else one for one in plain]
+        return as_formulae(items)[0], single
+
+    def _read(self, formulae: Formulae | Programs) -> tuple[Programs, bool]:
+        """The formulae as the encoder reads them, and whether a single one was given."""
+        if self.schema is None or isinstance(formulae, Programs):
+            programs, single = as_programs(formulae)
+        else:
+            found, single = self._formulae(formulae)
+            known = {((f"x_{i}", 1.0),) for i in range(self.encoder.channels)}
+            known -= {channel.terms for channel in self.schema.channels}
+            lowered = [
+                phi if known.issuperset(phi.channels) else self.schema.lower(phi) for phi in found
+            ]
+            programs = Programs.pack(lowered)
+        return programs_in_fragment(programs), single
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {
@@ -400,14 +438,6 @@ def _folder(path: str | Path | None) -> Path:
         raise RhovecError(
             f"there is no folder {path}, and the hub does not give it: {line}"
         ) from None
-
-
-def _read(formulae: Formulae | Programs) -> tuple[Programs, bool]:
-    """The formulae in the operators that models know, and whether a single one was given."""
-    programs, single = (
-        (formulae, False) if isinstance(formulae, Programs) else as_programs(formulae)
-    )
-    return programs_in_fragment(programs), single
 
 
 def _blocks(programs: Programs) -> Iterator[np.ndarray]:
