@@ -38,6 +38,7 @@ ALLOWED = {
     "robustness/gpu.py": {"torch"},
     "models/decoder.py": {"torch"},
     "models/encoder.py": {"torch"},
+    "models/module.py": {"torch"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
     "evaluation/edits.py": {"numba"},

@@ -53,6 +53,8 @@ from .runtime import Runtime
 if TYPE_CHECKING:
     import torch
 
+    from .module import FormulaEncoder
+
 DEFAULT = Path(__file__).parents[1] / "weights" / "default"
 MAX_NODES = 2000  # of a formula: attention needs memory for their square
 BLOCK = 1 << 20  # sum of squared lengths embedded at once; short formulae count as 64 tokens
@@ -106,6 +108,7 @@ class Model:
         self.encoder = EncoderConfig(**config["encoder"])
         self.schema = store.read_schema(config, self.encoder, "the model")
         self.device = device
+        self._tensors = tensors if folder is None else None  # otherwise they can be read again
         self._encode: Callable[[Programs, Kind], np.ndarray] = (
             Runtime(self.encoder, tensors)
             if device is None
@@ -290,6 +293,18 @@ class Model:
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
         return kind(measure, n_traces, sigma2, seed, device=device)
+
+    def module(self, kind: Kind = "kernel") -> FormulaEncoder:
+        """The encoder as a torch module, from formulae to tensors with gradients (models/module.py).
+
+        kind: as for `embed`. The module is on the model's device, or on the CPU.
+        """
+        place = torch_device(self.device or "cpu")
+        from .module import FormulaEncoder
+
+        make_head(self.encoder).dimension(kind)  # which refuses a kind that the model does not have
+        tensors = self._tensors or store.read(self.folder or "")[1]
+        return FormulaEncoder(self.encoder, tensors, kind, self._read).to(place)
 
     def _formulae(self, formulae: Formulae) -> tuple[list[Formula], bool]:
         """Formulae, and whether a single one was given; text is read as the schema says."""
