@@ -36,18 +36,25 @@ SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
     "Robustness": (rhovec, ["robustness", "satisfaction"]),
     "Kernels": (
         rhovec,
-        ["StlKernel", "BooleanKernel", "IntegratedKernel", "AnchorEmbedding", "KernelPCA"],
+        [
+            "StlKernel",
+            "BooleanKernel",
+            "CentredKernel",
+            "IntegratedKernel",
+            "AnchorEmbedding",
+            "KernelPCA",
+        ],
     ),
     "Verdicts about logs": (rhovec, ["explain"]),
     "Relations": (rhovec, ["compare", "Comparison"]),
-    "Models": (rhovec, ["load", "Model", "RhovecWarning"]),
+    "Spaces": (rhovec, ["load", "Space", "Model", "RhovecWarning"]),
     "Search": (rhovec, ["Index", "Hit"]),
     "Published requirements: rhovec.library": (rhovec.library, ["requirements", "schemas"]),
     "scikit-learn: rhovec.sklearn": (rhovec.sklearn, ["StlVectorizer"]),
     "Errors": (rhovec, ["RhovecError", "ParseError"]),
 }
-MADE_ELSEWHERE = ("Formula", "Model", "Index")  # nobody calls their constructors
-LIKE = {"BooleanKernel": "StlKernel", "IntegratedKernel": "StlKernel"}
+MADE_ELSEWHERE = ("Formula", "Space", "Model", "Index")  # nobody calls their constructors
+LIKE = dict.fromkeys(("BooleanKernel", "CentredKernel", "IntegratedKernel"), "StlKernel")
 
 
 def _is_error(value: object) -> bool:

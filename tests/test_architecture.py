@@ -21,6 +21,7 @@ LAYERS = (
     ("demo", "training"),
     ("evaluation",),
     ("search", "sklearn"),
+    ("spaces",),
     ("check", "compare", "corpus", "models"),
     ("kernel", "tokens"),
     ("library", "robustness", "traces"),

@@ -168,7 +168,7 @@ def test_a_model_of_ones_own_is_asked_for(tmp_path: Path) -> None:
     library = tmp_path / "library"
     run("build", library, *TEXTS, "--model", model)
     for command in ("search", "add"):
-        assert "give it with --model" in refused(command, library, "x_0 > 1")
+        assert "give it with --space" in refused(command, library, "x_0 > 1")
         run(command, library, "x_0 > 1", "--model", model)
     assert "holds vectors of a model" in refused("add", library, "x_0 > 1", "--model", "default")
 

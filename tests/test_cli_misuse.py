@@ -39,10 +39,10 @@ TWO = ["x_0 > 1", "always x_1 > 0"]
 RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "parse": (TWO, {}),
     "robustness": (TWO, {"--traces": "good.csv"}),
-    "embed": (TWO, {"--model": "model"}),
-    "similarity": (TWO, {"--model": "model", "--n-traces": "20"}),
+    "embed": (TWO, {"--space": "model"}),
+    "similarity": (TWO, {"--space": "model", "--n-traces": "20"}),
     "similarity --by kernel": (TWO, {"--n-traces": "20"}),
-    "decode": (["good.npy"], {"--model": "model", "--samples": "1"}),
+    "decode": (["good.npy"], {"--space": "model", "--samples": "1"}),
     "compare": (TWO, {"--n-traces": "20"}),
     "index build": (["new", "x_0 > 1"], {"--n-traces": "24"}),
     "index add": (["library", "x_0 > 1"], {}),
@@ -51,11 +51,12 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "index duplicates": (["library"], {}),
     "index verify": (["library"], {}),
     "index upgrade": (["old", "new"], {}),
-    "evaluate": (["fidelity"], {"--model": "model", "--formulae": "good.stl"}),
-    "bench": ([], {"--model": "model", "--count": "2", "--n-traces": "20"}),
+    "evaluate": (["fidelity"], {"--space": "model", "--formulae": "good.stl"}),
+    "bench": ([], {"--space": "model", "--count": "2", "--n-traces": "20"}),
     "demo": ([], {}),
     "corpus build": (["new"], {"--families": "2"}),
     "corpus stats": (["corpus"], {}),
+    "train space": ([], {"--out": "new", "--traces": "many.csv"}),
     "train encoder": ([], {"--out": "new", "--preset": "tiny", "--set": "steps=1"}),
     "train decoder": ([], {"--out": "new", "--preset": "tiny", "--set": "steps=1"}),
 }
@@ -104,7 +105,7 @@ CONTENTS = {  # of files; those without a suffix are tried under every one
 }
 SUFFIXES = {  # of what is read, by its option or, of an argument, its name
     "--formulae": [".stl", ".csv"], "--traces": [".csv", ".npy", ".parquet"],
-    "--model": [""], "--schema": [".json"], "--vectors": [".npy"], "--add": [".json"],
+    "--space": [""], "--schema": [".json"], "--vectors": [".npy"], "--add": [".json"],
     "LIBRARY": [""], "OLD": [""], "FOLDER": [""], "VECTORS|FORMULA": [".npy", ".jsonl"],
 }  # fmt: skip
 WORDS = {
@@ -226,6 +227,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "good.csv").write_text("x_0,x_1\n1,2\n2,3\n")
     (root / "good.stl").write_text("\n".join(TWO))
     np.save(root / "good.npy", np.eye(2, 24))
+    table = np.random.default_rng(0).normal(size=(300, 2)).tolist()
+    rows = [f"{i // 5},{x},{y}" for i, (x, y) in enumerate(table)]
+    (root / "many.csv").write_text("\n".join(["trace,x_0,x_1", *rows]))
     save_tiny_decoder(root / "model")
     (root / "old").write_bytes(gzip.decompress(OLD_LIBRARY.read_bytes()))
     with pytest.MonkeyPatch.context() as patch:

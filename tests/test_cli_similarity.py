@@ -196,7 +196,7 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "--dt auto needs a time column" in kernel("x_0 > 1", "--dt", "auto")
     assert "--points goes with --by kernel" in refused("x_0 > 1", "x_0 > 2", "--points", 5)
     assert "--boolean goes with --by kernel" in refused(*FORMULAE, "--by", "both", "--boolean")
-    assert "--model goes with --by model" in kernel("x_0 > 1", "--model", "folder")
+    assert "--space goes with --by model" in kernel("x_0 > 1", "--model", "folder")
     file = tmp_path / "a.csv"
     file.write_text("x_0\n1\n2\n")
     assert "--points goes with random" in kernel("x_0 > 0", "-t", file, "--points", 5)

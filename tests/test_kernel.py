@@ -17,6 +17,7 @@ from rhovec.formula.core import Formula
 from rhovec.kernel import (
     AnchorEmbedding,
     BooleanKernel,
+    CentredKernel,
     IntegratedKernel,
     KernelPCA,
     StlKernel,
@@ -272,6 +273,30 @@ class TestBooleanKernel(SampledContract):
         (x,) = kernel.traces_on_host()
         differ = np.mean((x[:, 0, 0] > 0) != (x[:, 1, 0] > 0.5))
         assert kernel.similarity("x_0 > 0", "x_1 > 0.5") == pytest.approx(1 - 2 * differ)
+
+
+class TestCentredKernel(SampledContract):
+    kind = on_host(CentredKernel)
+
+    def features(self, phi: Formula, traces: dict[str, np.ndarray]) -> np.ndarray:
+        values = robustness_trace(phi, traces)[:, :1]
+        return values - values.mean()
+
+    def test_a_shift_of_all_thresholds_is_invisible(self) -> None:
+        a, b = "always[0,5] (x_0 > 0 and x_1 > 1)", "always[0,5] (x_0 > -3 and x_1 > -2)"
+        assert self.kernel().similarity(a, b) == pytest.approx(1, abs=1e-5)
+        assert StlKernel(n_traces=150).similarity(a, b) < 0.9
+
+    def test_requirements_that_hold_everywhere_differ(self) -> None:
+        pair = "always x_0 <= 50", "always x_1 <= 50"
+        assert StlKernel(n_traces=150).similarity(*pair) > 0.99
+        assert self.kernel().similarity(*pair) < 0.1
+
+    def test_what_hardly_varies_is_refused(self) -> None:
+        for text in ("x_0 > 1e6", "x_0 > 0 or x_0 <= 1e9"):
+            for ask in (self.kernel().gram, self.kernel().gram_errors, self.kernel().signatures):
+                with pytest.raises(FormulaError, match="nearly the same on every trace"):
+                    ask(["x_1 > 0", text])
 
 
 class TestIntegratedKernel(SampledContract):

@@ -17,7 +17,7 @@ from rhovec.formula.schema import SchemaChannel
 from rhovec.search import Hit, Index, coarse
 from rhovec.search import file as file_module
 from rhovec.search import index as index_module
-from rhovec.search.vectors import Signatures
+from rhovec.spaces import Signatures
 
 KERNEL = rv.StlKernel(n_traces=64)
 FORMULAE = rv.random_formulae(400, 0)
@@ -580,7 +580,7 @@ def test_lists_that_do_not_fit_the_formulae_are_refused() -> None:
 
 def test_arguments_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
     rv.Index.build(["x_0 > 0"], tmp_path / "library").close()
-    with pytest.raises(rv.RhovecError, match="vectors must be a model or a kernel"):
+    with pytest.raises(rv.RhovecError, match="vectors must be a space, a model or a kernel"):
         rv.Index.open(tmp_path / "library", vectors="x")  # type: ignore[arg-type]
     index = rv.Index.open(tmp_path / "library")
     with pytest.raises(rv.RhovecError, match="rerank must be"):

@@ -16,10 +16,18 @@ from .formula import (
     read_requirements,
     simplify,
 )
-from .kernel import AnchorEmbedding, BooleanKernel, IntegratedKernel, KernelPCA, StlKernel
-from .models.model import Model, load
+from .kernel import (
+    AnchorEmbedding,
+    BooleanKernel,
+    CentredKernel,
+    IntegratedKernel,
+    KernelPCA,
+    StlKernel,
+)
+from .models.model import Model
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
+from .spaces import Space, load
 from .traces import BaseMeasure, TraceMeasure, derive, read_logs, read_traces, resample
 
 __version__ = "0.2.0.dev0"
@@ -38,6 +46,7 @@ __all__ = [
     "AnchorEmbedding",
     "BaseMeasure",
     "BooleanKernel",
+    "CentredKernel",
     "Comparison",
     "Formula",
     "Hit",
@@ -50,6 +59,7 @@ __all__ = [
     "RhovecError",
     "RhovecWarning",
     "Schema",
+    "Space",
     "StlKernel",
     "TraceMeasure",
     "compare",

@@ -38,6 +38,7 @@ ROWS = 4096  # formulae evaluated at once where their number is free
 FEATURES = {"cpu": 1 << 22, "cuda": 1 << 25}  # numbers in a block of features
 PRODUCTS = 1 << 22  # products of single traces held at once for a standard error
 MAX_FEATURE = 1e75  # fourth powers of features can still be added up
+MIN_SPREAD = 1e-4  # standard deviation over size: below it, float32 robustness is mostly rounding
 DISTINCT = 1e-8  # squared distance from the other anchors, as a share of the largest norm
 
 
@@ -124,7 +125,7 @@ class SampledKernel(ABC):
 
     def similarity(self, first: Formulae, second: Formulae) -> Any:
         """k of every pair, (A, B); a single formula drops its axis, so that two give a float."""
-        return _drop_axes(self.gram(first, second), first, second)
+        return drop_axes(self.gram(first, second), first, second)
 
     def standard_error(self, first: Formulae, second: Formulae) -> Any:
         """The Monte Carlo standard error of `similarity`, in the same shape.
@@ -132,7 +133,7 @@ class SampledKernel(ABC):
         By the delta method, from how much the traces differ: k plus and minus 1.96 of it holds the
         value for infinitely many traces 95 times in 100. For equivalent formulae it is about 0.
         """
-        return _drop_axes(self.gram_errors(first, second), first, second)
+        return drop_axes(self.gram_errors(first, second), first, second)
 
     def signatures(self, formulae: Formulae) -> np.ndarray:
         """Unit vectors whose inner products are k': (B, N) float32, of a single formula (N,).
@@ -319,6 +320,34 @@ class BooleanKernel(SampledKernel):
         return 2 * _float64(satisfaction(formulae, traces, variables=self.measure.variables)) - 1
 
 
+class CentredKernel(StlKernel):
+    """The kernel of the correlation of robustness over traces: K = exp(-(1 - corr) / sigma2).
+
+    For requirements that hold on nearly all traces, which the plain cosine finds all alike. It does
+    not see a constant added to robustness, so not a shift of all thresholds either, and refuses
+    formulae whose robustness hardly differs between traces. The arguments are those of StlKernel.
+    """
+
+    def _stream(self, formulae: Programs, progress: Progress | None = None) -> Iterator[Any]:
+        """Features less their mean over all traces. The traces are gone through twice."""
+        sums: Any = 0.0
+        squares: Any = 0.0
+        for f in super()._stream(formulae, progress and (lambda share: progress(share / 2))):
+            sums, squares = sums + _float64(f).sum(1), squares + (_float64(f) ** 2).sum(1)
+        n = self.measure.count(self.n_traces)
+        means, size = sums / n, _numpy(squares / n)[:, 0]
+        spread = size - _numpy(means)[:, 0] ** 2
+        if not (spread > MIN_SPREAD**2 * size).all():
+            b = int((spread <= MIN_SPREAD**2 * size).argmax())
+            (phi,) = formulae.part(b, b + 1).unpack()
+            raise FormulaError(
+                f"the robustness of {excerpt(phi)} is nearly the same on every trace, so it has no "
+                "correlation with others; leave it out, or take an StlKernel"
+            )
+        for f in super()._stream(formulae, progress and (lambda share: progress((1 + share) / 2))):
+            yield _float64(f) - means[:, None]
+
+
 class IntegratedKernel(SampledKernel):
     """The kernel of the whole robustness trace: inner products over traces and mean over time.
 
@@ -388,7 +417,7 @@ def _require_cuda(device: str) -> None:
         raise MissingDependencyError('torch finds no CUDA device here; take device="cpu"')
 
 
-def _drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
+def drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
     if is_single(second):
         values = values[:, 0]
     if is_single(first):

@@ -1,8 +1,8 @@
-"""Formulae as features for scikit-learn: `StlVectorizer`, a model as the first step of a pipeline.
+"""Formulae as features for scikit-learn: `StlVectorizer`, a space as the first step of a pipeline.
 
     make_pipeline(StlVectorizer(), Ridge()).fit(formulae, y)
 
-It learns nothing from the data: a model is read when vectors are first needed, and all vectorizers of a
+It learns nothing from the data: a space is read when vectors are first needed, and all vectorizers of a
 process share it. So clones in a cross-validation cost nothing, and a stored pipeline holds no weights.
 For signatures of a kernel instead, use sklearn's FunctionTransformer(kernel.signatures).
 """
@@ -20,7 +20,7 @@ from .errors import MissingDependencyError, RhovecError
 from .formula.core import Formula
 from .formula.reader import FormulaLike
 from .formula.schema import Schema
-from .models.model import load
+from .spaces import Space, Vectors, load
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -37,16 +37,17 @@ _load = lru_cache(maxsize=2)(load)
 
 
 class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
-    """Transforms n formulae (text or Formula) to a model's unit vectors (n, dimension) float32.
+    """Transforms n formulae (text or Formula) to a space's unit vectors (n, dimension) float32.
 
-    model: a model's folder, or "owner/name" on the Hugging Face hub; None for the shipped one.
-    device: None for NumPy; "cpu" or "cuda" for torch.
-    schema: for formulae in names, units and seconds.
+    model: the folder of a space of your traces or of a model, "owner/name" of a model on the Hugging
+        Face hub, or a space itself; None for the shipped model.
+    device: of a model: None for NumPy; "cpu" or "cuda" for torch.
+    schema: for a model, of formulae in names, units and seconds; a space of traces has its own.
     """
 
     def __init__(
         self,
-        model: str | Path | None = None,
+        model: str | Path | Vectors | None = None,
         device: str | None = None,
         schema: Schema | None = None,
     ):
@@ -63,13 +64,21 @@ class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         formulae = list(X)
         if isinstance(X, str) or not all(isinstance(phi, str | Formula) for phi in formulae):
             raise RhovecError("StlVectorizer takes one list of formulae, each a text or a Formula")
+        space = self._space()
         if self.schema is not None:
+            if isinstance(space, Space):
+                raise RhovecError("the space has its own names, units and scales; leave out schema")
             formulae = [self.schema.lower(phi) for phi in formulae]
-        return _load(self.model, self.device).embed(formulae)
+        return np.asarray(space.embed(formulae))
+
+    def _space(self) -> Any:
+        if self.model is None or isinstance(self.model, str | Path):
+            return _load(self.model, self.device)
+        return self.model
 
     @property
     def _n_features_out(self) -> int:
-        return _load(self.model, self.device).dimension
+        return int(self._space().dimension)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True

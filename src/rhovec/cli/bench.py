@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from .output import console
-from .shared import Device, JsonLines, ModelPath, progress_bar
+from .shared import Device, JsonLines, ModelPath, load_model, progress_bar
 
 REPEATS = 3
 DECODED = 10  # most vectors that are decoded
@@ -67,10 +67,9 @@ def jobs(
     from ..formula.reader import parse_programs
     from ..formula.sample import random_formulae
     from ..models import store
-    from ..models.model import load
     from ..robustness import robustness
 
-    model = load(path, device)
+    model = load_model(path, device)
     kernel = model.kernel(n_traces, seed)
     texts = [str(phi) for phi in random_formulae(count, seed)]
     programs = parse_programs(texts)

@@ -1,29 +1,28 @@
-"""`rhovec embed`: formulae as the unit vectors of a model."""
+"""`rhovec embed`: formulae as the unit vectors of a space."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
-import typer
-
-from ..formula.programs import Programs
+from ..errors import RhovecError
 from .output import note, replacing_text, require_output, save_array
 from .shared import (
     Device,
-    ModelPath,
     Reading,
     SchemaFile,
+    SpacePath,
     formulae_of,
     naming,
+    option,
     origins,
     output_file,
     progress_bar,
-    read_schema,
-    standardised,
+    read_for,
 )
 
 if TYPE_CHECKING:
@@ -31,19 +30,21 @@ if TYPE_CHECKING:
 
     from ..formula import Requirement
     from ..models.model import Model
+    from ..spaces import Space
 
 
 def embed(
     reading: Reading,
-    model: ModelPath = None,
+    space: SpacePath = None,
     device: Device = None,
     kind: Annotated[
-        Literal["kernel", "cosine"],
-        typer.Option(
+        Literal["kernel", "cosine"] | None,
+        option(
             help="kernel: inner products are the similarity K; cosine: shorter vectors whose inner "
-            "products are the cosine k', with K = exp(-(1 - k') / sigma2)."
+            "products are the cosine k', with K = exp(-(1 - k') / sigma2) (default: kernel; for a space "
+            "of traces, which has no others, cosine)."
         ),
-    ] = "kernel",
+    ] = None,
     schema: SchemaFile = None,
     output: Annotated[
         Path | None,
@@ -56,12 +57,11 @@ def embed(
 
     rhovec embed -F requirements.stl --schema car.json > vectors.jsonl
     """
-    from ..models.model import load
+    from ..spaces import load
 
     suffix = require_output(output, (".jsonl", ".npy"))
-    loaded = load(model, device)
-    known = read_schema(schema) or loaded.schema
-    requirements = standardised(reading.requirements(known), known)
+    loaded = load(space, device)
+    requirements = read_for(loaded, reading, schema)
     vectors = embedded(loaded, requirements, kind)
     if output is None:
         _write_vectors(requirements, vectors, sys.stdout)
@@ -73,20 +73,26 @@ def embed(
 
 
 def embedded(
-    model: Model,
+    space: Model | Space,
     requirements: Sequence[Requirement],
-    kind: Literal["kernel", "cosine"] = "kernel",
+    kind: Literal["kernel", "cosine"] | None = None,
 ) -> np.ndarray:
-    """(B, D): the formulae's vectors; a warning on stderr if the model was not trained for them."""
-    from ..models.model import describe
+    """(B, D): the formulae's vectors; a warning on stderr if the space was not made for them."""
+    from ..models.model import Model, describe
 
-    formulae = Programs.pack(formulae_of(requirements))  # standardised: no schema lowers them again
+    formulae = formulae_of(requirements)
     with (
-        naming(requirements, lambda some: model.embed(Programs.pack(some), warn=False)),
+        naming(requirements, partial(space.embed, warn=False)),
         progress_bar("embedding") as progress,
     ):
-        vectors = model.embed(formulae, kind=kind, warn=False, progress=progress)
-    message = describe(model.outside(formulae), len(formulae))
+        if not isinstance(space, Model):
+            if kind == "kernel":
+                raise RhovecError(
+                    "--kind kernel is for models: a space of traces has cosine vectors"
+                )
+            return space.embed(formulae, progress=progress)
+        vectors = space.embed(formulae, kind=kind or "kernel", warn=False, progress=progress)
+    message = describe(space.outside(formulae), len(formulae))
     if message:
         note(f"warning: {message}")
     return vectors

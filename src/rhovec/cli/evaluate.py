@@ -17,7 +17,16 @@ import typer
 
 from ..errors import RhovecError
 from .output import cell, console
-from .shared import Device, JsonLines, ModelPath, formula_files, option, progress_bar, read_vectors
+from .shared import (
+    Device,
+    JsonLines,
+    ModelPath,
+    formula_files,
+    load_model,
+    option,
+    progress_bar,
+    read_vectors,
+)
 
 if TYPE_CHECKING:
     from ..evaluation.sets import FormulaSet
@@ -90,7 +99,6 @@ def evaluate(
     rhovec evaluate -F formulae.txt --vectors vectors.npy --json
     """
     from ..evaluation.encoder import TRACES, TRACES_SEED
-    from ..models.model import load
     from ..traces import BaseMeasure
 
     chosen = list(dict.fromkeys(measures or (["fidelity"] if vectors else MEASURES[:2])))
@@ -100,7 +108,7 @@ def evaluate(
     if vectors and (chosen != ["fidelity"] or len(files or ()) != 1):
         raise RhovecError("--vectors goes with one -F file and with fidelity; others need a model")
     given = None if vectors is None else read_vectors(vectors)
-    loaded = load(model, device)
+    loaded = load_model(model, device)
     kernel = loaded.kernel(n_traces or (QUICK_TRACES if quick else TRACES), TRACES_SEED)
     if points is not None:
         measure = loaded.config["teacher"]["measure"] | {"points": points}

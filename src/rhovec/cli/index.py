@@ -32,8 +32,8 @@ from .shared import (
     option,
     origins,
     progress_bar,
-    read_schema,
     read_vectors,
+    schema_for,
     split_names,
     standardised,
 )
@@ -53,10 +53,11 @@ Library = Annotated[
 LibraryModel = Annotated[
     str | None,
     option(
+        "--space",
         "--model",
         metavar="PATH",
-        help="The model whose vectors the library holds: its folder, or default for the shipped one, "
-        "which need not be given for an existing library.",
+        help="What made the library's vectors: a model's folder. The shipped model (default), spaces of "
+        "traces and signatures need not be given.",
     ),
 ]
 NewTags = Annotated[
@@ -75,12 +76,14 @@ def build(
     library: Library,
     reading: TraceReading,
     tags: NewTags = "",
-    model: Annotated[
+    space: Annotated[
         str | None,
         option(
+            "--space",
+            "--model",
             metavar="PATH",
-            help="Take the vectors of a model instead of signatures: its folder, or default for the "
-            "shipped one.",
+            help="Take the vectors of a space instead of signatures: the folder of a space of traces or "
+            "of a model, or default for the shipped one.",
         ),
     ] = None,
     stored: Annotated[
@@ -104,13 +107,13 @@ def build(
     """
     from ..search import Index
 
-    if reading.traces and model:
-        raise RhovecError("--traces go with signatures, not with --model")
-    traces, known = reading.read_traces(), read_schema(schema)
+    if reading.traces and space:
+        raise RhovecError("--traces go with signatures, not with --space")
+    made = _load(space)
+    traces, known = reading.read_traces(), schema_for(made, schema)
     requirements = reading.requirements(known, traces)
-    vectors = _load_model(model) or _kernel_for(
-        standardised(requirements, known), traces, n_traces, sigma2, seed
-    )
+    known = None if schema is None else known
+    vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
     with _vectors(requirements, vectors, known) as progress, Index.build(
         _with_places(requirements), library, vectors=vectors, schema=known,
         tags=split_names(tags), stored=stored, progress=progress,
@@ -124,16 +127,16 @@ def add(
     library: Library,
     reading: Reading,
     tags: NewTags = "",
-    model: LibraryModel = None,
+    space: LibraryModel = None,
     as_json: JsonObject = False,
 ) -> None:
     """Add formulae to a library.
 
     rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
     """
-    with _opened(library, model, formulae=True) as index:
+    with _opened(library, space, formulae=True) as index:
         requirements = reading.requirements(index.schema)
-        with _vectors(requirements, index.vectors, index.schema) as progress:
+        with _vectors(requirements, index.vectors, index.lowering) as progress:
             ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
         _tell({"added": ids, "formulae": len(index)}, as_json)
 
@@ -190,7 +193,7 @@ def search(
         bool,
         typer.Option("--rerank", help="Order hits by the exact kernel, with its standard error."),
     ] = False,
-    model: LibraryModel = None,
+    space: LibraryModel = None,
     as_json: JsonLines = False,
 ) -> None:
     """Find the formulae of a library that are most similar in meaning.
@@ -201,7 +204,7 @@ def search(
         raise RhovecError("--vectors takes the place of formulae; leave one of them out")
     if vectors and rerank:
         raise RhovecError("--rerank compares with a formula; --vectors have none")
-    with _opened(library, model, formulae=not vectors) as index:
+    with _opened(library, space, formulae=not vectors) as index:
         choice = partial(
             index.search, k=k, variables=split_names(uses), max_depth=max_depth,
             tags=split_names(tags), rerank=rerank,
@@ -211,7 +214,7 @@ def search(
             found, facts = choice(rows), [{"query": f"row {i}"} for i in range(len(rows))]
         else:
             requirements = reading.requirements(index.schema)
-            with _vectors(requirements, index.vectors, index.schema):
+            with _vectors(requirements, index.vectors, index.lowering):
                 found = choice(requirements)
             named = origins(requirements, "query_")
             facts = [
@@ -228,14 +231,14 @@ def duplicates(
     threshold: Annotated[
         float, typer.Option(help="Lowest exact similarity of duplicates, above 0 and up to 1.")
     ] = 0.99,
-    model: LibraryModel = None,
+    space: LibraryModel = None,
     as_json: JsonLines = False,
 ) -> None:
     """List groups of formulae that mean nearly the same.
 
     rhovec index duplicates lib.rhovec --threshold 0.999
     """
-    with _opened(library, model) as index:
+    with _opened(library, space) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
         _write([{"group": str(i + 1)} for i in range(len(groups))], groups, as_json)
@@ -285,7 +288,7 @@ def _vectors(
     requirements: Sequence[Requirement], vectors: Any, schema: Schema | None
 ) -> Iterator[Progress]:
     """A progress bar while vectors are made; an error that is due to a requirement names it."""
-    from ..search.vectors import as_vectors
+    from ..spaces import as_vectors
 
     def probe(formulae: list[Formula]) -> object:
         lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
@@ -300,21 +303,21 @@ def _with_places(requirements: Sequence[Requirement]) -> list[Requirement]:
     return [r if ":" in r.source else replace(r, source="") for r in requirements]
 
 
-def _opened(library: Path, model: str | None = None, formulae: bool = False) -> Index:
+def _opened(library: Path, space: str | None = None, formulae: bool = False) -> Index:
     """The library. formulae: whether it must be able to make vectors of some."""
     from ..search import Index
 
-    index = Index.open(library, vectors=_load_model(model))
+    index = Index.open(library, vectors=_load(space))
     if formulae and index.vectors is None:
         index.close()
-        raise RhovecError(f"{library}: it was built with a model of yours; give it with --model")
+        raise RhovecError(f"{library}: it was built with a model of yours; give it with --space")
     return index
 
 
-def _load_model(name: str | None) -> Vectors | None:
+def _load(name: str | None) -> Vectors | None:
     if name is None:
         return None
-    from ..models.model import load
+    from ..spaces import load
 
     return load(None if name == "default" else name)
 

@@ -29,7 +29,7 @@ HINTS = {
     'take device="cpu"': "give --device cpu",
     'device="cuda" needs torch': "--device cuda needs torch",
     'load it with device="cpu" or "cuda"': "give --device cpu or cuda",
-    "open it with vectors=, that model, to give formulae": "name that model with --model",
+    "open it with vectors=, that model, to give formulae": "name that model with --space",
     "(rv.simplify may do)": "(`rhovec parse` shows it simplified)",
     "give traces that have it, or lower the formula with a Schema": (
         "give --traces that have it, or a --schema"
@@ -37,7 +37,7 @@ HINTS = {
     "lower the formula with a Schema first": "give a --schema",
     "bring its channel to smaller numbers with a Schema": "scale its channel with a --schema",
     "signatures take it: rv.StlKernel(...).signatures(formula)": (
-        "signatures take it, in `rhovec index build` without --model and `rhovec similarity "
+        "signatures take it, in `rhovec index build` without --space and `rhovec similarity "
         "--by kernel`"
     ),
     'ask for kind="kernel"': "give --kind kernel",
@@ -48,6 +48,7 @@ ARGUMENTS = {
     "channels": "--channels",
     "confidence": "--confidence",
     "dt": "--dt",
+    "error": "--error",
     "families": "--families",
     "family_size": "--family-size",
     "k": "-k",

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..kernel import Progress
+    from ..models.model import Model
+    from ..spaces import Space
     from ..traces import BaseMeasure, TraceMeasure, Traces
 
 # -- options ---------------------------------------------------------------------------------------
@@ -80,9 +82,20 @@ Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_
 ModelPath = Annotated[
     str | None,
     option(
+        "--space",
         "--model",
         metavar="PATH",
         help="A model's folder, or owner/name on the Hugging Face hub (default: the shipped model).",
+    ),
+]
+SpacePath = Annotated[
+    str | None,
+    option(
+        "--space",
+        "--model",
+        metavar="PATH",
+        help="Folder of a space: one of your traces (`rhovec train space`), or a model, also as "
+        "owner/name on the Hugging Face hub (default: the shipped model).",
     ),
 ]
 Device = Annotated[str | None, option(help="cpu or cuda: compute with torch (default: NumPy).")]
@@ -370,13 +383,12 @@ class TraceReading(Reading):
             )
         return None
 
-    def read(self, schema: Path | Schema | None) -> tuple[list[Requirement], Traces | None]:
+    def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
         """The requirements and the traces that they are about.
 
         Without --traces, these are random ones: a schema then standardises the formulae.
         """
-        known = read_schema(schema) if isinstance(schema, Path) else schema
-        traces = self.read_traces()
+        known, traces = read_schema(schema), self.read_traces()
         found = self.requirements(known, traces)
         if traces is None:
             return standardised(found, known), None
@@ -398,6 +410,36 @@ def standardised(requirements: list[Requirement], schema: Schema | None) -> list
         return requirements
     with naming(requirements, lambda formulae: [schema.lower(phi) for phi in formulae]):
         return [replace(r, formula=schema.lower(r.formula)) for r in requirements]
+
+
+def load_model(path: str | None, device: str | None) -> Model:
+    """What --model names, for a command that a space of traces does not do."""
+    from ..spaces import Space, load
+
+    found = load(path, device)
+    if isinstance(found, Space):
+        raise RhovecError(f"--space {path}: a space of traces; this command needs a model")
+    return found
+
+
+def read_for(
+    space: Model | Space,
+    reading: Reading,
+    schema: Path | None,
+    contents: list[tuple[str, bytes]] | None = None,
+) -> list[Requirement]:
+    """The requirements as a space embeds them; a schema lowers those for a model."""
+    own = schema_for(space, schema)
+    found = reading.requirements(own, contents=contents)
+    return found if own is None or schema is None else standardised(found, own)
+
+
+def schema_for(space: object, path: Path | None) -> Schema | None:
+    """The schema of a space of traces, or what --schema names."""
+    own = getattr(space, "schema", None)
+    if own is not None and path is not None:
+        raise RhovecError("--schema is for models: the space has its own names, units and scales")
+    return own if own is not None else read_schema(path)
 
 
 def unknown_variables(requirement: Requirement, names: Mapping[str, object]) -> Problem | None:

@@ -28,11 +28,11 @@ from .output import (
 from .shared import (
     Device,
     JsonLines,
-    ModelPath,
     Points,
     RandomTraces,
     SchemaFile,
     Seed,
+    SpacePath,
     TraceReading,
     choose_measure,
     formulae_of,
@@ -42,6 +42,7 @@ from .shared import (
     output_file,
     picture,
     progress_bar,
+    read_for,
 )
 
 if TYPE_CHECKING:
@@ -93,11 +94,11 @@ def similarity(
     by: Annotated[
         Literal["kernel", "model", "both"] | None,
         option(
-            help="kernel: the exact kernel; model: a model's vectors; both: side by side "
+            help="kernel: the exact kernel; model: vectors of a model or another --space; both of them "
             "(default: both; with --traces or --boolean the kernel)."
         ),
     ] = None,
-    model: ModelPath = None,
+    space: SpacePath = None,
     device: Device = None,
     n_traces: RandomTraces = None,
     points: Points = None,
@@ -147,14 +148,17 @@ def similarity(
         wrong = [option for option, value in given.items() if value not in (None, False)]
         if wrong:
             raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
-    elif model is not None:
-        raise RhovecError("--model goes with --by model or both, without --traces and --boolean")
-    loaded = None
-    if by != "kernel":
-        from ..models.model import load
+    elif space is not None:
+        raise RhovecError("--space goes with --by model or both, without --traces and --boolean")
+    from ..kernel import kernel_of_cosine
+    from ..spaces import Space, load
 
-        loaded = load(model, device)
-    requirements, traces = reading.read(schema or (loaded.schema if loaded else None))
+    loaded = None if by == "kernel" else load(space, device)
+    own = getattr(loaded, "schema", None)
+    if loaded is not None and own is not None:
+        requirements, traces = read_for(loaded, reading, schema), None
+    else:
+        requirements, traces = reading.read(schema)
     if len(requirements) < 2:
         raise RhovecError("similarity is between formulae: give two or more")
     formulae = formulae_of(requirements)
@@ -164,6 +168,8 @@ def similarity(
     if loaded is not None:
         vectors = embedded(loaded, requirements)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
+        if isinstance(loaded, Space):
+            values["model"] = kernel_of_cosine(values["model"], loaded.sigma2)
         facts["model"] = loaded.fingerprint
         if by == "both":
             kernel = loaded.kernel(DEFAULT_TRACES if n_traces is None else n_traces, seed)

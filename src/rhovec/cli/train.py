@@ -1,13 +1,16 @@
-"""`rhovec train encoder` and `rhovec train decoder`; options are fields of a training configuration."""
+"""`rhovec train space`, of one's own traces; `rhovec train encoder` and `rhovec train decoder`, whose
+options are fields of a training configuration.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import math
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,11 +18,21 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import MissingDependencyError, RhovecError
-from .shared import formula_files, grouped, option, read_schema, split_names
+from ..formula.options import exact_step
+from .shared import (
+    JsonObject,
+    TraceReading,
+    formula_files,
+    grouped,
+    option,
+    read_schema,
+    split_names,
+)
 
 OWN = "Traces of your own"
 
-app = typer.Typer(name="train", help="Train models on the exact kernel.")
+HELP = "Make a space of your traces, or train models on the exact kernel."
+app = typer.Typer(name="train", help=HELP)
 
 
 @dataclass(frozen=True)
@@ -224,6 +237,65 @@ def fitted(config: Any, own: Any, assignments: list[str]) -> Any:
     return made
 
 
+def space(
+    reading: TraceReading,
+    out: Annotated[Path, option("--out", "-o", metavar="FOLDER", help="Folder of the space.")],
+    error: Annotated[
+        float, typer.Option(help="Mean error of the similarity K that the vectors may have.")
+    ] = 0.001,
+    sigma2: Annotated[
+        float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are similar.")
+    ] = 0.2,
+    centred: Annotated[
+        bool,
+        typer.Option(
+            "--centred",
+            help="Compare by correlation over traces, for requirements that hold nearly everywhere; "
+            "such a space cannot be decoded.",
+        ),
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of everything that is drawn.")] = 0,
+    as_json: JsonObject = False,
+) -> None:
+    """Make the exact space of your own traces, in seconds; --space takes it in other commands.
+
+    Formulae are optional: the space is then made to be good at them, too. Bounds are in seconds if the
+    traces have a time column.
+
+    rhovec train space -t drives/ -F requirements.stl -o car;
+    rhovec similarity "always[0,20] speed < 120" "always[0,30] speed < 110" --space car
+    """
+    from ..spaces import Space
+
+    traces = reading.read_traces()
+    if traces is None:
+        raise RhovecError("--traces: give the traces of your system")
+    if reading.dt is None and traces.dt is not None:
+        reading = replace(reading, dt="auto")
+    options = reading.options(None, traces)
+    given = reading.formulae or reading.files
+    if not given and reading.settings:
+        raise RhovecError("--set goes with a file of formulae (-F)")
+    formulae = reading.requirements(None, traces) if given else ()
+    made = Space.fit(
+        traces, dt=options["dt"] and float(exact_step(options["dt"])), units=options["units"],
+        discrete=split_names(reading.discrete), tolerance=reading.tolerance, formulae=formulae,
+        error=error, sigma2=sigma2, centred=centred, seed=seed,
+    )  # fmt: skip
+    made.save(out)
+    facts = {
+        "space": str(out), "traces": len(made.scales.values), "directions": made.dimension,
+        "error": made.error, "standard_error": made.standard_error, "fingerprint": made.fingerprint,
+    }  # fmt: skip
+    if as_json:
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    print(
+        f"{out}: {made.dimension} numbers per formula, from {facts['traces']:,} traces. Mean error of "
+        f"K: {made.error:.4f} on these traces, {made.standard_error:.4f} as there are not more of them."
+    )
+
+
 def training(name: str) -> Any:
     """Import a module of the package `training`, or say what to install."""
     try:
@@ -279,10 +351,10 @@ def report(steps: int) -> Callable[[dict[str, Any]], None]:
     return show
 
 
-for command in (encoder, decoder):
+for command in (space, encoder, decoder):
     app.command()(grouped(command))
 
 
 @app.callback()
 def train() -> None:
-    """Train models on the exact kernel."""
+    """Make a space of your traces, or train models on the exact kernel."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -179,6 +179,30 @@ def choose(
             formulae = together.send(embed(formulae))
     except StopIteration as stop:
         return [[Found(one.formula, one.similarity) for one in found] for found in stop.value]
+
+
+def unit_rows(vectors: Any, sizes: Collection[int], wanted: str) -> np.ndarray:
+    """Vectors (D,) or (B, D) with D one of `sizes`, as float64 of length one.
+
+    wanted: what to say of others, after "the vectors have 3 numbers each, and".
+    """
+    try:
+        rows = np.asarray(vectors, np.float64)
+    except (TypeError, ValueError):
+        raise RhovecError("vectors must be an array of numbers, (D,) or (B, D)") from None
+    if rows.ndim not in (1, 2) or not len(rows):
+        raise RhovecError(f"vectors must have shape (D,) or (B, D), not {rows.shape}")
+    if rows.shape[-1] not in sizes:
+        raise RhovecError(f"the vectors have {rows.shape[-1]} numbers each, and {wanted}")
+    largest = np.abs(rows).max(axis=-1, keepdims=True)
+    bad = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
+    if len(bad):
+        value = np.atleast_2d(rows)[bad[0]]
+        what = "is zero, so it has no direction" if not value.any() else "is not finite"
+        raise RhovecError(f"vector {bad[0]} {what}; leave it out")
+    rows = rows / largest  # so that squares neither overflow nor vanish
+    unit: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+    return unit
 
 
 def simpler(found: Sequence[Found]) -> list[Found]:

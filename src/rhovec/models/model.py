@@ -46,7 +46,7 @@ from . import store
 from .config import EncoderConfig
 from .generate import Generator
 from .heads import Kind, make_head
-from .inverse import MAX_THRESHOLD, Inverter
+from .inverse import MAX_THRESHOLD, Inverter, unit_rows
 from .layers import ranges
 from .runtime import Runtime
 
@@ -250,26 +250,11 @@ class Model:
 
     def unit_rows(self, vectors: Any) -> np.ndarray:
         """Vectors (D,) or (B, D) of kind "kernel", as float32 of length one."""
-        try:
-            rows = np.asarray(vectors, np.float64)
-        except (TypeError, ValueError):
-            raise RhovecError("vectors must be an array of numbers, (D,) or (B, D)") from None
-        if rows.ndim not in (1, 2) or not len(rows):
-            raise RhovecError(f"vectors must have shape (D,) or (B, D), not {rows.shape}")
-        if rows.shape[-1] != self.dimension:
-            raise RhovecError(
-                f"the vectors have {rows.shape[-1]} numbers each, and this model's have "
-                f"{self.dimension}; give vectors of kind kernel of the model that made them"
-            )
-        largest = np.abs(rows).max(axis=-1, keepdims=True)
-        bad = np.flatnonzero(~(np.isfinite(largest) & (largest > 0)))
-        if len(bad):
-            value = np.atleast_2d(rows)[bad[0]]
-            what = "is zero, so it has no direction" if not value.any() else "is not finite"
-            raise RhovecError(f"vector {bad[0]} {what}; leave it out")
-        rows = rows / largest  # so that squares neither overflow nor vanish
-        unit: np.ndarray = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-        return unit.astype(np.float32)
+        wanted = (
+            f"this model's have {self.dimension}; give vectors of kind kernel of the model that "
+            "made them"
+        )
+        return unit_rows(vectors, (self.dimension,), wanted).astype(np.float32)
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
         """What in the formulae is outside the range of the training."""

@@ -1,16 +1,17 @@
 """Search in a library of formulae: nearest in meaning, exact re-ranking, duplicates, filters.
 
 index    the library that a user holds;
-vectors  what turns formulae into unit vectors: a model, or Monte Carlo signatures of a kernel;
+vectors  the facts that say what made the vectors: a space, a model, or signatures of a kernel;
 backend  where entries live and are searched, as one class to derive from;
 file     the backend in one file: rows in SQLite, an approximate index beside them;
 rows     the SQLite file, every row with a checksum;
 coarse   the approximate index of a large library.
 """
 
+from ..spaces.vectors import Signatures, Vectors
 from .backend import Backend, Batch, Entry, Facts, Filter
 from .index import Hit, Index
-from .vectors import Signatures, Vectors, describe
+from .vectors import describe
 
 __all__ = [
     "Backend",

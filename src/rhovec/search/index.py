@@ -26,12 +26,13 @@ from ..formula import Formula, Schema
 from ..formula.reader import FormulaLike, as_formulae, is_single
 from ..formula.requirements import Requirement
 from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
+from ..spaces.vectors import Kernel, Vectors, as_vectors, kind_of
 from ..traces import BaseMeasure
 from . import version1
 from .backend import Backend, Batch, Filter, Found, Stored
 from .file import FileBackend
 from .rows import REPAIR, TYPES, unit_rows
-from .vectors import Kernel, Vectors, as_vectors, describe, kind_of, usual_kernel, vectors_of
+from .vectors import describe, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
 JUDGE_TRACES, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
@@ -84,7 +85,8 @@ class Index:
                 f'{backend.name} holds vectors of kind "{facts.kind}", not "{kind_of(made)}"; open it '
                 "with those, or build another library"
             )
-        self.schema = Schema.from_json(facts.schema) if facts.schema else None
+        self.lowering = Schema.from_json(facts.schema) if facts.schema else None  # before embedding
+        self.schema = self.lowering or _schema_of(made)  # how texts are read
         self.vectors = made  # None: unknown here, so that only vectors can be asked for
         self._kernel: Kernel | None = None
 
@@ -105,8 +107,8 @@ class Index:
     ) -> Index:
         """Make a new library, in memory or in a file, which appears once it is complete.
 
-        vectors: a model, or a kernel whose signatures are taken; by default those of an StlKernel
-            with 1000 traces of mu0, in as many variables as the formulae have.
+        vectors: a space, such as a model, or a kernel whose signatures are taken; by default those of
+            an StlKernel with 1000 traces of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
         requirements: an identifier for each formula, such as "REQ-12", or None for each without one;
             those that `read_requirements` read have their own.
@@ -118,6 +120,8 @@ class Index:
         place = None if path is None else _path(path)
         if schema is not None and not isinstance(schema, Schema):
             raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
+        if schema is not None and _schema_of(vectors) is not None:
+            raise RhovecError("the space has its own names, units and scales; leave out schema")
         items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
             items = list(items) if isinstance(items, Iterable) else items
@@ -128,7 +132,8 @@ class Index:
             ]
             vectors = usual_kernel(_lowered(parsed, schema))
         chosen = as_vectors(vectors)
-        batches = _embedded(items, requirements, tags, chosen, schema, progress)
+        read = schema or _schema_of(chosen)
+        batches = _embedded(items, requirements, tags, chosen, read, schema, progress)
         first = next(batches)
         facts = describe(chosen, first.vectors.shape[1], schema, stored)
         return cls(FileBackend.create(place, facts, _chained(first, batches)), chosen)
@@ -137,7 +142,7 @@ class Index:
     def open(cls, path: str | Path, *, vectors: Vectors | Kernel | None = None) -> Index:
         """Open a library that was built before.
 
-        vectors: what it was built with; signatures and the shipped model need not be given. Without
+        vectors: what it was built with; only a model of your own must be given. Without
             its model, a library can only be asked with vectors.
         """
         chosen = None if vectors is None else as_vectors(vectors)
@@ -196,7 +201,9 @@ class Index:
         single = is_single(formulae)
         items: Any = [formulae] if single else formulae
         vectors = self._require_vectors()
-        batches = _embedded(items, requirements, tags, vectors, self.schema, progress)
+        batches = _embedded(
+            items, requirements, tags, vectors, self.schema, self.lowering, progress
+        )
         ids = self._backend.add(batches)
         return ids[0] if single else list(ids)
 
@@ -302,7 +309,7 @@ class Index:
         else:
             single = is_single(query)
             formulae = _parsed([query] if single else query, self.schema)
-            points = _vectors_of(formulae, self._require_vectors(), self.schema)
+            points = _vectors_of(formulae, self._require_vectors(), self.lowering)
             if points.shape[1] != facts.dimension:
                 raise RhovecError(
                     f"{self._backend.name} has vectors of {facts.dimension} numbers, and its model "
@@ -359,7 +366,7 @@ class Index:
         if kernel is None and self.vectors:
             kernel = self._kernel = self._kernel or self.vectors.kernel(JUDGE_TRACES, JUDGE_SEED)
         if kernel is None or isinstance(kernel.measure, BaseMeasure):
-            first, second = _lowered(first, self.schema), _lowered(second, self.schema)
+            first, second = (_lowered(each, self.lowering) for each in (first, second))
         return kernel or usual_kernel([*first, *second], JUDGE_TRACES), first, second
 
     def _groups(
@@ -422,6 +429,7 @@ def _embedded(
     tags: Tags,
     vectors: Vectors,
     schema: Schema | None,
+    lowering: Schema | None,
     progress: Progress | None,
 ) -> Iterator[Batch]:
     """Entries with their vectors, some at a time."""
@@ -440,7 +448,7 @@ def _embedded(
                     f"there are more formulae than {word}, which end at {done + len(each)}"
                 )
         entries = list(map(_entry, chunk, parsed, known, named))
-        yield Batch(entries, _vectors_of(parsed, vectors, schema))
+        yield Batch(entries, _vectors_of(parsed, vectors, lowering))
         done += len(parsed)
         if progress and total:
             progress(done / total)
@@ -469,6 +477,12 @@ def _parsed(formulae: Iterable[FormulaLike], schema: Schema | None) -> list[Form
     if schema is not None:
         formulae = [schema.parse(f) if isinstance(f, str) else f for f in formulae]
     return as_formulae(formulae)[0]
+
+
+def _schema_of(vectors: object) -> Schema | None:
+    """The schema of a space that reads and lowers formulae by itself."""
+    found = getattr(vectors, "schema", None)
+    return found if isinstance(found, Schema) else None
 
 
 def _lowered(formulae: list[Formula], schema: Schema | None) -> list[Formula]:

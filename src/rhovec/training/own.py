@@ -22,8 +22,8 @@ from ..errors import TraceError
 from ..formula.schema import Schema
 from ..kernel import StlKernel
 from ..robustness import robustness
+from ..spaces.scales import Given, as_given, schema_of
 from ..traces import TraceMeasure
-from ..traces.reading import Traces
 from .distill import Config
 
 HELD_OUT = 0.2  # of the traces, unless others are given
@@ -52,28 +52,26 @@ class OwnTraces:
         """Traces in their own units: (N, V, P), a list of (V, P_i), or what `read_traces` gives.
 
         schema: the channels, which may be expressions such as "y2 - y1"; by default one per variable,
-            with mean and standard deviation from the traces.
+            with mean and standard deviation from the traces, as a `Space` has it.
         held_out: other traces of the same variables; by default a fifth of the traces, chosen by seed.
         """
-        found = _measure(traces, variables)
-        step = traces.dt if dt is None and isinstance(traces, Traces) else dt
+        given = as_given(traces, variables)
+        step = given.dt if dt is None else dt
         if schema is None:
-            atoms = [f"`{name}` >= 0" for name in found.variables]
-            schema = Schema.fit(atoms, found.values, found.variables, dt=step or 1.0)
+            schema = schema_of(given, step)
         elif step is not None and step != schema.dt:
             raise TraceError(
                 f"the traces have a step of {step:g} s, but the schema says {schema.dt:g} s; make them "
                 "equal"
             )
         schema = schema.on_traces()
-        values = channel_values(schema, found)
+        values = channel_values(schema, given)
         if held_out is None:
             order = np.random.default_rng(seed).permutation(len(values))
             kept = len(values) - int(HELD_OUT * len(values))
             values, other = values[np.sort(order[:kept])], values[np.sort(order[kept:])]
         else:
-            judge = _measure(held_out, variables)
-            other = channel_values(schema, judge)
+            other = channel_values(schema, as_given(held_out, variables))
             if other.shape[2] != values.shape[2]:
                 raise TraceError(
                     f"the held-out traces have {other.shape[2]} points, but the others "
@@ -109,7 +107,7 @@ class OwnTraces:
         }
 
 
-def channel_values(schema: Schema, traces: TraceMeasure) -> np.ndarray:
+def channel_values(schema: Schema, traces: Given) -> np.ndarray:
     """The schema's channels on traces, standardised: (N, channels, P) float32."""
     if schema.stride > 1:
         raise TraceError(
@@ -120,7 +118,8 @@ def channel_values(schema: Schema, traces: TraceMeasure) -> np.ndarray:
         raise TraceError(
             f"the traces have no variable {min(missing)!r}; they have {', '.join(traces.variables)}"
         )
-    out = np.empty((len(traces.values), len(schema.channels), traces.points), np.float32)
+    n, _, points = traces.values.shape
+    out = np.empty((n, len(schema.channels), points), np.float32)
     for i, channel in enumerate(schema.channels):
         atom = f"({channel.expression}) >= {channel.mean!r}"
         found = robustness(
@@ -128,11 +127,3 @@ def channel_values(schema: Schema, traces: TraceMeasure) -> np.ndarray:
         )
         out[:, i] = found / channel.std
     return out
-
-
-def _measure(traces: Any, variables: Sequence[str] | None) -> TraceMeasure:
-    if isinstance(traces, TraceMeasure):
-        return traces
-    if isinstance(traces, Traces):
-        return TraceMeasure(traces.values, traces.variables)
-    return TraceMeasure(traces, variables)

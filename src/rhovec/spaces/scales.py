@@ -1,0 +1,207 @@
+"""One's own traces in standardised units, and formulae in the same units.
+
+A formula that mixes channels takes minima and maxima of their margins, so a channel in rpm would drown
+one in metres. Each variable is therefore divided by its standard deviation over all samples; flags and
+variables declared discrete stay as they are. A linear expression of several variables has its own
+standard deviation on the traces. So robustness is in standard deviations, whatever the units are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import FormulaError, TraceError
+from ..formula import Schema
+from ..formula import operators as ops
+from ..formula.core import Formula
+from ..formula.operators import Channel
+from ..formula.printer import channel_text
+from ..formula.programs import Programs
+from ..formula.reader import Formulae, as_programs, is_single
+from ..formula.schema import SchemaChannel
+from ..kernel import CentredKernel, SampledKernel, StlKernel
+from ..robustness import robustness
+from ..robustness.inputs import as_trace_array
+from ..traces import TraceMeasure
+from ..traces.reading import Traces, listed
+
+
+class Given(NamedTuple):
+    """Traces as they were given."""
+
+    values: np.ndarray  # (N, V, P) float32 or float64, finite
+    variables: tuple[str, ...]
+    dt: float | None
+
+
+def as_given(traces: Any, variables: Sequence[str] | None) -> Given:
+    """Traces in any form that `rv.robustness` takes, or as `rv.read_traces` or a measure hold them."""
+    dt = None
+    if isinstance(traces, Traces | TraceMeasure):
+        if variables is not None:
+            raise TraceError("these traces have names already; leave out variables")
+        dt = traces.dt if isinstance(traces, Traces) else None
+        traces, variables = traces.values, traces.variables
+    used = list(traces) if isinstance(traces, Mapping) else []
+    found = as_trace_array(traces, variables, used)
+    if found.is_torch:
+        raise TraceError("traces must be a NumPy array, not a torch tensor: give traces.numpy()")
+    return Given(found.values, tuple(found.columns), dt)
+
+
+def schema_of(
+    given: Given,
+    dt: float | None = None,
+    units: Mapping[str, str] | None = None,
+    discrete: Iterable[str] = (),
+    tolerance: float | None = None,
+) -> Schema:
+    """A channel per variable, with mean and standard deviation from the traces.
+
+    Variables that are discrete, or only 0 and 1 in the traces, keep their values.
+    """
+    units = units or {}
+    names = [discrete] if isinstance(discrete, str) else list(discrete)
+    for name in [*units, *names]:
+        if name not in given.variables:
+            raise TraceError(
+                f"the traces have no variable {name!r}; they have {listed(given.variables)}"
+            )
+    channels, constant = [], []
+    for i, name in enumerate(given.variables):
+        values = given.values[:, i].astype(np.float64)
+        flag = name in names or bool(((values == 0) | (values == 1)).all())
+        mean, std = (0.0, 1.0) if flag else (float(values.mean()), float(values.std()))
+        if not flag and values.min() == values.max():
+            constant.append(name)
+            continue
+        if not 0 < std < np.inf:
+            raise TraceError(f"the values of {name!r} are too large or too small to be scaled")
+        text = channel_text(((name, 1.0),))
+        channels.append(SchemaChannel(text, mean, std, units.get(name, ""), flag))
+    if constant:
+        raise TraceError(
+            f"constant in the traces, so without a scale: {listed(constant)}; leave them out, give "
+            "traces in which they move, or declare them discrete"
+        )
+    step = given.dt if dt is None else dt
+    return Schema(tuple(channels), 1.0 if step is None else step, tolerance=tolerance)
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """Standardised traces (N, V, P) float32, and what lowers formulae to them."""
+
+    values: np.ndarray
+    schema: Schema  # a channel per variable, in the order of V
+    _known: dict[Channel, float] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, values: np.ndarray, schema: Schema) -> Scales:
+        mean = np.array([c.mean for c in schema.channels])[:, None]
+        std = np.array([c.std for c in schema.channels])[:, None]
+        scaled = np.empty(values.shape, np.float32)
+        for i, trace in enumerate(values):
+            scaled[i] = (trace - mean) / std
+        return cls(scaled, schema)
+
+    @cached_property
+    def measure(self) -> TraceMeasure:
+        """The standardised traces."""
+        return TraceMeasure(self.values, self.variables)
+
+    def read(self, formulae: Formulae) -> tuple[Programs, bool]:
+        """The formulae packed, and whether a single one was given; texts are read by the schema."""
+        options = self.schema.options()
+        if isinstance(formulae, Programs) or (
+            options.pop("dt") == 1 and all(v in (None, set(), {}) for v in options.values())
+        ):
+            return as_programs(formulae)
+        single = is_single(formulae)
+        if single or isinstance(formulae, Iterable):
+            items: Any = [formulae] if single else formulae
+            formulae = [self.schema.parse(one) if isinstance(one, str) else one for one in items]
+        return as_programs(formulae)[0], single
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        return tuple(c.variables[0] for c in self.schema.channels)
+
+    def original(self) -> np.ndarray:
+        """The traces in their own units, (N, V, P) float32."""
+        mean = np.array([c.mean for c in self.schema.channels])[:, None]
+        std = np.array([c.std for c in self.schema.channels])[:, None]
+        return np.asarray(self.values * std + mean, np.float32)
+
+    def lower(self, programs: Programs) -> Programs:
+        """The same formulae about standardised traces; robustness is divided by each channel's scale."""
+        place = {c.variables[0]: c for c in self.schema.channels}
+        channels, means, scales = [], [], []
+        for channel in programs.channels:
+            terms = [(v, w * place[ops.name_of(v)].std) for v, w in channel]
+            scale = self._scale(channel, terms)
+            channels.append(tuple((v, w / scale) for v, w in terms))
+            means.append(sum(w * place[ops.name_of(v)].mean for v, w in channel))
+            scales.append(scale)
+        local, thresholds = programs.code[:, 3], programs.thresholds.copy()
+        atoms = local >= 0
+        with np.errstate(over="ignore"):
+            thresholds[atoms] -= np.array(means)[local[atoms]]
+            thresholds[atoms] /= np.array(scales)[local[atoms]]
+        if not np.isfinite(thresholds).all():
+            raise FormulaError("a threshold is too large for the scale of its channel")
+        return Programs(programs.code, thresholds, programs.offsets, tuple(channels))
+
+    def _scale(self, channel: Channel, terms: Sequence[tuple[Any, float]]) -> float:
+        """Standard deviation on the traces; the size of the weight for a single variable."""
+        if len(terms) == 1:
+            return abs(terms[0][1])
+        if channel not in self._known:
+            place = {c.variables[0]: c for c in self.schema.channels}
+            if all(place[ops.name_of(v)].discrete for v, _ in channel):
+                self._known[channel] = 1.0
+                return 1.0
+            size = max(abs(w) for _, w in terms)
+            code = np.array([[ops.GE, 0, 0, 0]])
+            unit = tuple((v, w / size) for v, w in terms)
+            atom = Formula.trusted(code, np.zeros(1), (unit,))
+            found = robustness(atom, self.values, variables=self.variables, trace=True)
+            std = float(found.std(dtype=np.float64))
+            if not std > 1e-6:  # what rounding leaves of variables that cancel
+                raise FormulaError(
+                    f"{channel_text(channel)!r} is constant on the traces, so it has no scale; leave "
+                    "the formula out"
+                )
+            self._known[channel] = size * std
+        return self._known[channel]
+
+
+@dataclass(frozen=True)
+class _Scaled(SampledKernel):
+    """On standardised traces, for formulae in the user's units."""
+
+    scales: Scales | None = None
+
+    def check(self, formulae: Formulae) -> Programs:
+        assert self.scales is not None
+        return self.scales.lower(super().check(self.scales.read(formulae)[0]))
+
+
+class ScaledKernel(_Scaled, StlKernel):
+    """The kernel of a space: robustness in standard deviations of each channel."""
+
+
+class ScaledCentredKernel(_Scaled, CentredKernel):
+    """The kernel of a centred space."""
+
+
+def scaled_kernel(
+    scales: Scales, centred: bool, sigma2: float
+) -> ScaledKernel | ScaledCentredKernel:
+    kind = ScaledCentredKernel if centred else ScaledKernel
+    return kind(scales.measure, sigma2=sigma2, scales=scales)

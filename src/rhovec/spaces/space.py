@@ -1,0 +1,260 @@
+"""The space of one's own traces: exact vectors of formulae, made in seconds on a CPU.
+
+    space = rv.Space.fit(traces, names)              # traces (N, V, P), in any units
+    space.embed(["always speed < 120", ...])         # (B, D), D of 32 ... 256
+    space.similarity("always speed < 120", "always speed < 110")
+    space.decode(vector)                             # formulae in names, units and steps
+    space.save("car"), rv.load("car")
+
+A vector is the formula's signature, its robustness on the traces scaled to length one, cut to the
+directions in which signatures of formulae vary most. Nothing is learned that would have to generalise:
+inner products are the cosine k' on these traces, up to what the directions miss, which is stated.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..errors import RhovecError, RhovecWarning, TraceError
+from ..formula import Formula
+from ..formula.programs import Programs
+from ..formula.reader import Formulae, is_single
+from ..kernel import CentredKernel, Progress, StlKernel, drop_axes, kernel_of_cosine
+from ..models.inverse import unit_rows
+from ..traces import TraceMeasure
+from . import store
+from .scales import Scales, as_given, scaled_kernel, schema_of
+from .store import MAX_TRACES, MIN_TRACES, Content
+
+FITTED, PROBES = 4000, 1000  # drawn formulae that find the directions, and that measure the error
+ERRED = 200  # of them whose Monte Carlo error is measured
+MAX_WEIGHT = 50  # drawn formulae that one of the user's may stand against
+ROWS = 2048  # formulae evaluated at once
+MISSED = 0.2  # residual that is worth a warning: cosines may be off by its square
+
+
+class Space:
+    """Formulae <-> unit vectors on the traces of a system; `Space.fit` makes one, `rv.load` reads one.
+
+    schema: names, units, scales and time step of the system.
+    error: mean error of K that the cut to `dimension` directions causes.
+    standard_error: mean Monte Carlo error of K, as there are only N traces.
+    """
+
+    kind: Literal["cosine"] = "cosine"  # inner products are k'
+
+    def __init__(self, content: Content):
+        self._content = content
+        self.schema = content.schema
+        self.scales = Scales(content.values, content.schema)
+        self.sigma2 = content.sigma2
+        self.error = float(content.facts["error"])
+        self.standard_error = float(content.facts["standard_error"])
+        self._kernel = scaled_kernel(self.scales, self.centred, self.sigma2)
+
+    def __repr__(self) -> str:
+        n, _, points = self._content.values.shape
+        what = "centred, " if self.centred else ""
+        return (
+            f"Space({self.dimension} directions, {what}{n} traces of {points} points; error "
+            f"{self.error:.4f}, standard error {self.standard_error:.4f})"
+        )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Space:
+        return self  # it never changes
+
+    # -- making ----------------------------------------------------------------------------
+
+    @classmethod
+    def fit(
+        cls,
+        traces: Any,
+        variables: Sequence[str] | None = None,
+        *,
+        dt: float | None = None,
+        units: Mapping[str, str] | None = None,
+        discrete: Iterable[str] = (),
+        tolerance: float | None = None,
+        formulae: Formulae = (),
+        error: float = 0.001,
+        sigma2: float = 0.2,
+        centred: bool = False,
+        seed: int = 0,
+    ) -> Space:
+        """The space of these traces.
+
+        traces: an array (N, V, P), a list of (V, P_i), a dict from name to (N, P), or what
+            `read_traces` returns. At least 33; of more than 4096 a random choice, fixed by the seed.
+        variables: the names of axis V (default: x_0, x_1, ...).
+        dt: seconds per sampling step (default: that of files read, otherwise 1).
+        units, discrete, tolerance: what texts of formulae need, as for `rv.parse`. Channels that are
+            discrete, or only 0 and 1, keep their values; others are divided by their standard deviation.
+        formulae: your own, for which the directions should be good, beside 4000 that are drawn.
+        error: mean error of K that the cut may cause; the fewest directions that reach it are taken.
+        centred: compare by correlation over traces (`rv.CentredKernel`) instead of the cosine; such a
+            space cannot be decoded.
+        """
+        from .fitting import cut, distinct, draw_formulae, find_directions
+
+        if not isinstance(error, int | float) or not 0 < error < 1:
+            raise RhovecError(f"error must be above 0 and below 1, not {error!r}")
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise RhovecError(f"seed must be a whole number >= 0, not {seed!r}")
+        given = as_given(traces, variables)
+        n = len(given.values)
+        different = len({trace.tobytes() for trace in given.values})
+        if different < MIN_TRACES:
+            raise TraceError(
+                f"a space needs {MIN_TRACES} different traces or more, and there are {different}; "
+                "record more, or compare formulae by the kernel on these"
+            )
+        if n > MAX_TRACES:
+            chosen = np.sort(np.random.default_rng(seed).permutation(n)[:MAX_TRACES])
+            given = given._replace(values=given.values[chosen])
+        scales = Scales.of(given.values, schema_of(given, dt, units, discrete, tolerance))
+        kernel = (CentredKernel if centred else StlKernel)(scales.measure, sigma2=sigma2)
+        drawn = distinct(draw_formulae(scales, FITTED + PROBES, int(seed)), scales, centred)
+        if len(drawn) < 2 * PROBES:
+            raise TraceError("the traces hardly differ from each other, so they make no space")
+        signatures = kernel.signatures(drawn)
+        fitted, weights = signatures[:-PROBES], np.ones(len(drawn) - PROBES)
+        if is_single(formulae) or not isinstance(formulae, Sequence) or len(formulae):
+            own = scaled_kernel(scales, centred, sigma2).signatures(scales.read(formulae)[0])
+            weight = max(1.0, min(MAX_WEIGHT, len(fitted) / len(own)))
+            fitted = np.concatenate([fitted, own])
+            weights = np.concatenate([weights, np.full(len(own), weight**0.5)])
+        found = cut(
+            find_directions(fitted, weights, int(seed)), signatures[-PROBES:], sigma2, error
+        )
+        if found.error > error:
+            warnings.warn(
+                f"{found.basis.shape[1]} directions, the most, reach an error of {found.error:.2g}, not "
+                f"{error:g}; similarities on these traces are off by that much on average",
+                RhovecWarning, stacklevel=2,
+            )  # fmt: skip
+        errors = kernel.gram_errors(drawn.part(len(drawn) - ERRED, len(drawn)))
+        facts = {
+            "error": found.error, "standard_error": float(errors[np.triu_indices(ERRED, 1)].mean()),
+            "formulae": len(fitted), "seed": int(seed), "traces": n,
+        }  # fmt: skip
+        name = "centred" if centred else "robustness"
+        return cls(Content(scales.values, found.basis, scales.schema, name, float(sigma2), facts))
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Space:
+        """Read the space in a folder; `rv.load` reads spaces and models."""
+        return cls(store.read(Path(folder)))
+
+    def save(self, folder: str | Path) -> None:
+        """Write the space to a folder, atomically: after a kill there is the old space or this one."""
+        store.save(Path(folder), self._content)
+
+    # -- facts -----------------------------------------------------------------------------
+
+    @property
+    def dimension(self) -> int:
+        return int(self._content.basis.shape[1])
+
+    @property
+    def centred(self) -> bool:
+        return self._content.kernel == "centred"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Twelve digits: vectors of spaces with different ones are not comparable."""
+        return store.fingerprint(store.pack(self._content)[0])
+
+    @cached_property
+    def measure(self) -> TraceMeasure:
+        """The traces of the space in their own units."""
+        return TraceMeasure(self.scales.original(), self.scales.variables)
+
+    def kernel(self, n_traces: int | None = None, seed: int = 0) -> StlKernel:
+        """The exact kernel on all traces of the space, whatever the arguments: there are no others."""
+        return self._kernel
+
+    def recipe(self) -> tuple[dict[str, Any], bytes]:
+        """What makes the same space again, for `from_recipe`: a library stores it."""
+        description, data = store.pack(self._content)
+        return {"space": description}, data
+
+    @classmethod
+    def from_recipe(cls, recipe: Mapping[str, Any], data: bytes) -> Space:
+        return cls(store.unpack(recipe["space"], data, "the library's space"))
+
+    # -- formulae to vectors ---------------------------------------------------------------
+
+    def parse(self, text: str) -> Formula:
+        """Read a formula in the system's names, units and seconds; the result counts steps."""
+        return self.schema.parse(text)
+
+    def embed(
+        self, formulae: Formulae, *, warn: bool = True, progress: Progress | None = None
+    ) -> np.ndarray:
+        """Unit vectors (B, D) float32; of a single formula (D,). Inner products are the cosine k'.
+
+        Texts are in the system's names, units and seconds; Formula objects count steps.
+        warn: issue a RhovecWarning if the directions miss much of a formula, see `residual`.
+        """
+        programs, single = self.scales.read(formulae)
+        rows = self._coordinates(programs, progress)
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        missed = np.sqrt(np.maximum(0, 1 - lengths[:, 0] ** 2))
+        if warn and missed.max() > MISSED:
+            warnings.warn(
+                f"the space misses much of {(missed > MISSED).sum()} of {len(rows)} formulae (residual "
+                f"up to {missed.max():.2f}); fit it with these as formulae, or ask its kernel",
+                RhovecWarning, stacklevel=2,
+            )  # fmt: skip
+        out = np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)
+        return np.asarray(out[0] if single else out)
+
+    def residual(self, formulae: Formulae) -> Any:
+        """Length of what the directions miss of each unit signature, (B,) in 0 ... 1; of a single one a
+        float. The cosine of two formulae is off by about the product of theirs, at most.
+        """
+        programs, single = self.scales.read(formulae)
+        squares = (self._coordinates(programs) ** 2).sum(1)
+        missed = np.sqrt(np.maximum(0, 1 - squares))
+        return float(missed[0]) if single else missed
+
+    def similarity(self, first: Formulae, second: Formulae, *, warn: bool = True) -> Any:
+        """K of every pair, (A, B), from the vectors; a single formula drops its axis."""
+        a, b = (np.atleast_2d(self.embed(each, warn=warn)) for each in (first, second))
+        values = kernel_of_cosine(np.clip(a @ b.T, -1, 1), self.sigma2)
+        return drop_axes(values, first, second)
+
+    def project(self, values: Any) -> np.ndarray:
+        """Unit vectors (D,) or (B, D) of robustness on the space's traces, (N,) or (B, N).
+
+        It need not be any formula's. Vectors (D,) or (B, D) are scaled to length one.
+        """
+        n = len(self._content.values)
+        wanted = f"this space's have {self.dimension}; robustness on its traces has {n}"
+        rows = unit_rows(values, (n, self.dimension), wanted)
+        if rows.shape[-1] == n:
+            if self.centred:
+                rows = rows - rows.mean(axis=-1, keepdims=True)
+            rows = rows @ self._content.basis.astype(np.float64)
+            lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
+            if not (lengths > 1e-6).all():
+                raise RhovecError("the space has no direction for a vector; leave it out")
+            rows = rows / lengths
+        return np.asarray(rows, np.float32)
+
+    def _coordinates(self, programs: Programs, progress: Progress | None = None) -> np.ndarray:
+        """(B, D) float64: the unit signatures in the directions."""
+        basis = self._content.basis.astype(np.float64)
+        out = np.empty((len(programs), basis.shape[1]))
+        for start in range(0, len(out), ROWS):
+            part = programs.part(start, min(start + ROWS, len(out)))
+            out[start : start + ROWS] = self._kernel.signatures(part).astype(np.float64) @ basis
+            if progress:
+                progress(min(1.0, (start + ROWS) / len(out)))
+        return out

@@ -1,0 +1,111 @@
+"""`rhovec train space`, and --space in the commands that take one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhovec as rv
+from rhovec.cli import app
+
+from .plant import DT, NAMES, drives
+
+runner = CliRunner()
+PAIR = ("always[0,5] speed < 90", "always[0,5] speed < 85")
+COMMON = ("--discrete", "gear", "--units", "speed=km/h")
+
+
+def run(*arguments: object) -> str:
+    result = runner.invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def refused(*arguments: object) -> str:
+    result = runner.invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    return line.removeprefix("rhovec: ")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Drives in one CSV file with times."""
+    path = tmp_path_factory.mktemp("logs") / "drives.csv"
+    rows = [",".join(("trace", "time", *NAMES))]
+    for i, drive in enumerate(drives(60, 20)):
+        rows += [
+            ",".join(map(str, (i, DT * t, *values))) for t, values in enumerate(drive.T.tolist())
+        ]
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(logs: Path) -> Path:
+    path = logs.parent / "car"
+    said = json.loads(run("train", "space", "-t", logs, "-o", path, *COMMON, "--json"))
+    assert said["space"] == str(path)
+    assert said["traces"] == 60
+    assert said["directions"] in (32, 48)
+    return path
+
+
+def test_it_is_the_space_of_the_traces(logs: Path, folder: Path) -> None:
+    space = rv.Space.fit(rv.read_traces(logs), discrete=["gear"], units={"speed": "km/h"})
+    assert rv.load(folder).fingerprint == space.fingerprint
+    assert space.schema.dt == DT
+
+
+def test_embed(folder: Path, tmp_path: Path) -> None:
+    run("embed", *PAIR, "--space", folder, "-o", tmp_path / "x.npy")
+    assert np.array_equal(np.load(tmp_path / "x.npy"), rv.load(folder).embed(PAIR))
+    line = json.loads(run("embed", "always[0,5] speed < 25 m/s", "--model", folder))
+    assert np.allclose(line["vector"], np.load(tmp_path / "x.npy")[0], atol=1e-6)
+
+
+def test_similarity(folder: Path) -> None:
+    row = json.loads(run("similarity", *PAIR, "--space", folder, "--json"))
+    space = rv.load(folder)
+    assert row["model"] == pytest.approx(space.similarity(*PAIR), abs=1e-6)
+    assert row["kernel"] == pytest.approx(space.kernel().similarity(*PAIR), abs=1e-6)
+
+
+def test_index(folder: Path, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    run("index", "build", library, "A: " + PAIR[0], "B: always rpm < 3000", "--space", folder)
+    hit = json.loads(run("index", "search", library, PAIR[1], "-k", 1, "--json"))
+    assert hit["requirement"] == "A"
+    run("index", "add", library, "C: eventually gear == 3")
+    assert len(run("index", "search", library, "gear == 3", "--rerank", "--json").splitlines()) == 3
+
+
+def test_formulae_are_read_in_seconds(logs: Path, tmp_path: Path) -> None:
+    said = run("train", "space", PAIR[0], "-t", logs, "-o", tmp_path / "own", *COMMON)
+    assert "numbers per formula, from 60 traces" in said
+    assert "whole number of steps" in refused(
+        "train", "space", "always[0,0.7] speed < 9", "-t", logs, "-o", tmp_path / "own", *COMMON
+    )
+
+
+def test_mistakes_name_options(logs: Path, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert "--traces" in refused("train", "space", "-o", out)
+    assert "--error" in refused("train", "space", "-t", logs, "-o", out, "--error", 0)
+    assert "no variable 'gaer'" in refused(
+        "train", "space", "-t", logs, "-o", out, "--discrete", "gaer"
+    )
+    assert "cannot be written" in refused("train", "space", "-t", logs, "-o", logs / "x")
+    for command in ("embed", "similarity"):
+        schema = ("--schema", tmp_path / "s.json")
+        assert "--schema" in refused(command, *PAIR, "--space", folder, *schema)
+    assert "--kind" in refused("embed", *PAIR, "--space", folder, "--kind", "kernel")
+    assert "height" in refused("embed", "always height > 1", "--space", folder)
+    assert "device" in refused("embed", *PAIR, "--space", folder, "--device", "cpu")
+    assert "is no folder" in refused("embed", *PAIR, "--space", tmp_path / "none")
+    assert not out.exists()

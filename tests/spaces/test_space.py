@@ -1,0 +1,429 @@
+"""The space of one's own traces: its vectors, its folder, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as from_bytes
+from safetensors.numpy import save as to_bytes
+
+import rhovec as rv
+from rhovec.errors import RhovecError
+from rhovec.formula.schema import SchemaChannel
+from rhovec.sklearn import StlVectorizer
+from rhovec.spaces import space as module
+from rhovec.spaces import store
+
+from .plant import DT, NAMES, OPTIONS, drives
+
+TEXTS = [
+    "always[0,5] speed < 90",
+    "eventually (gear == 3 and rpm > 2500)",
+    "always (belt >= 1 -> eventually[0,3] rpm < 3000)",
+    "speed < 70 until[0,10] gear >= 3",
+    "always[0,10] speed - 0.02 * rpm > -20",
+]
+
+
+@pytest.fixture(scope="module")
+def space() -> rv.Space:
+    return rv.Space.fit(drives(), NAMES, **OPTIONS)
+
+
+def lifted(space: rv.Space, n: int, seed: int) -> list[rv.Formula]:
+    """Random formulae over the channels that are no modes, in their units."""
+    schema = rv.Schema(space.schema.channels)
+    return [schema.lift(phi) for phi in rv.random_formulae(n, seed, 2)]
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+def test_similarities_are_those_of_scaled_traces(space: rv.Space) -> None:
+    """By the definition: divide each channel by its standard deviation, take cosines."""
+    formulae = rv.random_formulae(200, 3, 2)
+    values = drives()[:, :2]
+    mean, std = values.mean(axis=(0, 2)), values.std(axis=(0, 2))
+    scaled = (values - mean[:, None]) / std[:, None]
+    kernel = rv.StlKernel(rv.TraceMeasure(scaled))
+    schema = rv.Schema(
+        tuple(SchemaChannel(name, m, s) for name, m, s in zip(NAMES, mean, std, strict=False))
+    )
+    own = [schema.lift(phi) for phi in formulae]
+    exact = kernel.gram(formulae)
+    assert np.abs(space.kernel().gram(own) - exact).max() < 1e-4
+    assert np.abs(space.similarity(own, own) - exact).mean() < 1.5 * space.error
+    assert 0 < space.error <= 0.001 < space.standard_error < 0.1
+
+
+def test_vectors_have_length_one_and_the_residual_says_what_they_miss(space: rv.Space) -> None:
+    formulae = lifted(space, 50, 1)
+    vectors = space.embed(formulae)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (50, space.dimension)
+    assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() < 1e-6
+    signatures = space.kernel().signatures(formulae).astype(float)
+    missed = np.linalg.norm(_outside(space, signatures), axis=1)
+    assert space.residual(formulae) == pytest.approx(missed, abs=3e-4)
+    assert isinstance(space.residual(formulae[0]), float)
+    assert space.embed(formulae[7]) == pytest.approx(vectors[7], abs=1e-6)
+    assert np.array_equal(space.project(signatures), space.project(10 * signatures))
+    assert space.project(signatures) == pytest.approx(vectors, abs=1e-5)
+    assert space.project(3 * vectors[0]) == pytest.approx(vectors[0])
+
+
+def _outside(space: rv.Space, signatures: np.ndarray) -> np.ndarray:
+    """What no combination of the directions gives, by least squares."""
+    directions = from_bytes(space.recipe()[1])["directions"].astype(float)
+    return signatures - (directions @ np.linalg.lstsq(directions, signatures.T, rcond=None)[0]).T
+
+
+def test_units_do_not_matter() -> None:
+    values = drives()
+    metres = values.copy()
+    metres[:, 0] /= 3.6
+    one = rv.Space.fit(values[:, :2], NAMES[:2])
+    two = rv.Space.fit(metres[:, :2], NAMES[:2])
+    a, b = "always[0,5] (speed < 90 and rpm < 3000)", "eventually[2,9] (speed > 72 or rpm > 2800)"
+    c, d = (text.replace("90", "25").replace("72", "20") for text in (a, b))
+    assert one.kernel().similarity(a, b) == pytest.approx(two.kernel().similarity(c, d), abs=1e-5)
+
+
+def test_an_expression_has_its_own_scale(space: rv.Space) -> None:
+    values = drives()
+    difference = values[:, 0] - 0.02 * values[:, 1]
+    a, b = "always speed - 0.02 * rpm > 5", "always speed > 70"
+    rho = [difference.min(axis=1) - 5, values[:, 0].min(axis=1) - 70]
+    cosine = rho[0] @ rho[1] / np.linalg.norm(rho[0]) / np.linalg.norm(rho[1])
+    assert space.kernel().similarity(a, b) == pytest.approx(np.exp((cosine - 1) / 0.2), abs=1e-4)
+    both = space.kernel().signatures("always (speed - 0.02 * rpm > 5 and speed > 70)")
+    mixed = np.minimum(rho[0] / difference.std(), rho[1] / values[:, 0].std())
+    assert both == pytest.approx(mixed / np.linalg.norm(mixed), abs=1e-5)
+
+
+def test_texts_are_in_names_units_and_seconds(space: rv.Space) -> None:
+    steps = rv.parse("always[0,10] (speed < 90 and gear == 3)", discrete=["gear"])
+    assert np.array_equal(
+        space.embed(f"always[0,{10 * DT}] (speed < 25 m/s and gear == 3)"), space.embed(steps)
+    )
+    assert space.parse("always[0,5] speed < 90") == rv.parse("always[0,10] speed < 90")
+
+
+def test_flags_and_modes_keep_their_values(space: rv.Space) -> None:
+    scales = {c.expression: (c.mean, c.std, c.discrete) for c in space.schema.channels}
+    assert scales["gear"] == scales["belt"] == (0, 1, True)
+    assert scales["speed"][1] == pytest.approx(drives()[:, 0].std(), rel=1e-6)
+    assert space.measure.values == pytest.approx(drives(), rel=1e-5, abs=1e-4)
+
+
+def test_it_is_determined_by_traces_and_seed(space: rv.Space) -> None:
+    again = rv.Space.fit(drives(), NAMES, **OPTIONS)
+    other = rv.Space.fit(drives(), NAMES, **OPTIONS, seed=1)
+    assert again.fingerprint == space.fingerprint != other.fingerprint
+    assert np.array_equal(again.embed(TEXTS), space.embed(TEXTS))
+    assert copy.deepcopy(space) is space
+
+
+def test_traces_in_other_forms(space: rv.Space) -> None:
+    values = drives()
+    columns = {name: values[:, i] for i, name in enumerate(NAMES)}
+    for given in (columns, list(values), rv.TraceMeasure(values, NAMES)):
+        names = NAMES if isinstance(given, list) else None
+        assert rv.Space.fit(given, names, **OPTIONS).fingerprint == space.fingerprint
+
+
+def test_of_many_traces_a_seeded_choice_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TRACES", 50)
+    values = drives()[:, :2]
+    one, two = rv.Space.fit(values), rv.Space.fit(values, seed=1)
+    assert len(one.scales.values) == 50
+    assert one.fingerprint != two.fingerprint
+    assert one.scales.values.dtype == np.float32
+
+
+def test_formulae_of_the_user_are_met_more_closely() -> None:
+    odd = [
+        "eventually[7,7] (speed > 84.5 and eventually[3,3] rpm < 2222)",
+        "always[29,29] speed < 80",
+    ]
+    plain = rv.Space.fit(drives(), NAMES, error=0.02)
+    own = rv.Space.fit(drives(), NAMES, error=0.02, formulae=odd)
+    assert (own.residual(odd) < plain.residual(odd)).all()
+
+
+def test_an_error_out_of_reach_is_said() -> None:
+    with pytest.warns(rv.RhovecWarning, match="directions, the most, reach an error of"):
+        rv.Space.fit(drives(34), NAMES, error=1e-9)
+
+
+# -- centred ---------------------------------------------------------------------------------------
+
+
+def test_a_centred_space_compares_by_correlation() -> None:
+    centred = rv.Space.fit(drives(), NAMES, **OPTIONS, centred=True)
+    a, b = "always speed < 500", "always rpm < 9000"
+    rho = [500 - drives()[:, 0].max(axis=1), 9000 - drives()[:, 1].max(axis=1)]
+    wanted = np.exp((np.corrcoef(*rho)[0, 1] - 1) / 0.2)
+    assert centred.kernel().similarity(a, b) == pytest.approx(wanted, abs=1e-3)
+    assert centred.similarity(a, b) == pytest.approx(wanted, abs=0.03)
+    with pytest.raises(RhovecError, match="nearly the same on every trace"):
+        centred.embed("always speed < 1e8")
+
+
+# -- the folder ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(space: rv.Space, tmp_path: Path) -> Path:
+    space.save(tmp_path / "car")
+    return tmp_path / "car"
+
+
+def test_a_space_comes_back_as_it_was(space: rv.Space, folder: Path) -> None:
+    again = rv.load(folder)
+    assert isinstance(again, rv.Space)
+    assert again.fingerprint == space.fingerprint
+    assert again.embed(TEXTS).tobytes() == space.embed(TEXTS).tobytes()
+    assert repr(again) == repr(space)
+    assert again.schema == space.schema
+
+
+def test_saving_replaces_a_space_and_nothing_else(space: rv.Space, folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    other = rv.Space.fit(drives(seed=5), NAMES)
+    other.save(folder)
+    assert rv.load(folder).fingerprint == other.fingerprint
+    assert len(list(folder.iterdir())) == 3
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(RhovecError, match="there is a model in this folder"):
+        space.save(folder)
+
+
+def rewritten(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        path = folder / store.DESCRIPTION
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
+
+    return apply
+
+
+def rearranged(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path], None]:
+    """A folder with other arrays, and a hash that fits them."""
+
+    def apply(folder: Path) -> None:
+        import hashlib
+
+        path = folder / store.DESCRIPTION
+        content = json.loads(path.read_text())
+        arrays = from_bytes((folder / content["data"]).read_bytes())
+        change(arrays)
+        data = to_bytes(arrays)
+        (folder / content["data"]).write_bytes(data)
+        content["sha256"] = hashlib.sha256(data).hexdigest()
+        path.write_text(json.dumps(content))
+
+    return apply
+
+
+def no_data(folder: Path) -> None:
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+
+
+def garbage(folder: Path) -> None:
+    for path in folder.glob("*.safetensors"):
+        path.write_bytes(b"\x80\x04" + path.read_bytes()[2:])
+
+
+STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "no JSON": (lambda f: (f / store.DESCRIPTION).write_text("{"), "is not JSON"),
+    "deep JSON": (lambda f: (f / store.DESCRIPTION).write_text("[" * 10**5), "is not JSON"),
+    "a list": (lambda f: (f / store.DESCRIPTION).write_text("[]"), "does not describe a space"),
+    "another format": (rewritten(lambda c: c.update(format=9)), "reads 1"),
+    "another kernel": (rewritten(lambda c: c.update(kernel="x")), "kernel must be"),
+    "sigma2": (rewritten(lambda c: c.update(sigma2=-1)), "sigma2 must be"),
+    "facts": (rewritten(lambda c: c["facts"].update(error="small")), "facts must be"),
+    "a path": (rewritten(lambda c: c.update(data="../../etc/passwd")), "must name a file"),
+    "schema": (rewritten(lambda c: c["schema"]["channels"][0].update(std=0)), "std of channel"),
+    "fewer channels": (rewritten(lambda c: c["schema"]["channels"].pop()), "do not fit"),
+    "an expression": (
+        rewritten(lambda c: c["schema"]["channels"][0].update(expression="2 * speed")),
+        "a channel per variable",
+    ),
+    "no data": (no_data, "cannot be read"),
+    "other data": (garbage, "not those that were saved"),
+    "NaN": (rearranged(lambda a: a["traces"].fill(np.nan)), "finite numbers"),
+    "doubles": (rearranged(lambda a: a.update(traces=a["traces"].astype(float))), "float32"),
+    "other directions": (rearranged(lambda a: a["directions"].fill(0.1)), "not orthonormal"),
+    "no directions": (rearranged(lambda a: a.pop("directions")), "traces and directions"),
+    "few traces": (
+        rearranged(lambda a: a.update(traces=a["traces"][:9], directions=a["directions"][:9])),
+        "33 to 4096 traces",
+    ),
+    "other shapes": (rearranged(lambda a: a.update(traces=a["traces"][0])), "do not fit"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_a_folder_from_a_stranger_is_refused(folder: Path, name: str) -> None:
+    damage, message = STRANGE[name]
+    damage(folder)
+    with pytest.raises(RhovecError, match=message):
+        rv.load(folder)
+
+
+SAVING = """
+import sys, rhovec as rv
+one, two = rv.load(sys.argv[1]), rv.load(sys.argv[2])
+print("begun", flush=True)
+while True:
+    one.save(sys.argv[3])
+    two.save(sys.argv[3])
+"""
+
+
+def test_a_kill_leaves_the_old_space_or_the_new_one(space: rv.Space, folder: Path) -> None:
+    other = folder.parent / "other"
+    rv.Space.fit(drives(seed=5), NAMES).save(other)
+    kill_while_saving(folder, other, folder.parent / "target", 4)
+
+
+def kill_while_saving(one: Path, two: Path, target: Path, n: int) -> None:
+    shutil.copytree(one, target)
+    known = {rv.load(path).fingerprint for path in (one, two)}
+    for number in range(n):
+        with subprocess.Popen(
+            [sys.executable, "-c", SAVING, str(one), str(two), str(target)],
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begun\n"
+            time.sleep(0.003 * (number + 1) % 0.1)
+            process.send_signal(signal.SIGKILL)
+        assert rv.load(target).fingerprint in known
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def flat(value: float) -> np.ndarray:
+    values = drives()
+    values[:, 1] = value
+    return values
+
+
+def spoilt() -> np.ndarray:
+    values = drives()
+    values[3, 1, 4] = np.nan
+    return values
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "too few": (lambda: rv.Space.fit(drives(32), NAMES), "33 different traces or more.*32"),
+    "constant": (lambda: rv.Space.fit(flat(7), NAMES), "constant in the traces.*rpm"),
+    "NaN": (lambda: rv.Space.fit(spoilt(), NAMES), "must be finite: rpm of trace 3"),
+    "names": (lambda: rv.Space.fit(drives(), NAMES[:3]), "variables"),
+    "twice": (lambda: rv.Space.fit(drives(), ("a", "a", "b", "c")), "twice"),
+    "two axes": (lambda: rv.Space.fit(drives()[0]), "shape"),
+    "text": (lambda: rv.Space.fit("drives.csv"), "real numbers|traces"),
+    "other widths": (lambda: rv.Space.fit([np.ones((2, 5)), np.ones((3, 5))] * 40), "variables|shape"),
+    "unknown unit": (lambda: rv.Space.fit(drives(), NAMES, units={"spede": "m"}), "no variable .spede"),
+    "unknown mode": (lambda: rv.Space.fit(drives(), NAMES, discrete="gaer"), "no variable 'gaer'"),
+    "error": (lambda: rv.Space.fit(drives(), error=0), "error must be"),
+    "seed": (lambda: rv.Space.fit(drives(), seed=-1), "seed must be"),
+    "sigma2": (lambda: rv.Space.fit(drives(), sigma2=0), "sigma2 must be"),
+    "copies": (lambda: rv.Space.fit(np.repeat(drives(30), 2, axis=0), NAMES), "33 different traces.*30"),
+    "a formula": (lambda: rv.Space.fit(drives(), NAMES, formulae=["height > 1"]), "uses height"),
+    "a text": (lambda: rv.Space.fit(drives(), NAMES, formulae=["speed >"]), "expected"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_traces_get_one_clear_error(name: str) -> None:
+    work, message = REFUSED[name]
+    with pytest.raises(RhovecError, match=message):
+        work()
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("always height > 1", "uses height, but the measure has speed"),
+        ("speed >= ", "expected"),
+        ("true", "constant"),
+        ("always[0,0.7] speed > 1", "whole number of steps"),
+        ("belt - belt >= 0", "."),
+        ([], "empty"),
+        (7, "."),
+    ],
+)
+def test_bad_formulae_get_one_clear_error(space: rv.Space, formula: Any, message: str) -> None:
+    with pytest.raises(RhovecError, match=message):
+        space.embed(formula)
+
+
+def test_robustness_of_other_lengths_is_refused(space: rv.Space) -> None:
+    for shape in ((7,), (2, 7), (0, 7), (2, 2, 2)):
+        with pytest.raises(RhovecError, match=r"numbers each|shape"):
+            space.project(np.ones(shape))
+    for wrong in (np.full(120, np.nan), np.zeros(120), "x"):
+        with pytest.raises(RhovecError):
+            space.project(wrong)
+
+
+def test_a_formula_that_the_space_misses_is_told() -> None:
+    small = rv.Space.fit(drives(), NAMES, error=0.05)
+    formulae = lifted(small, 300, 9)
+    assert small.residual(formulae).max() > 0.2
+    with pytest.warns(rv.RhovecWarning, match="misses much of"):
+        small.embed(formulae)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small.embed(formulae, warn=False)
+
+
+# -- what takes a space ----------------------------------------------------------------------------
+
+
+def test_an_index_holds_its_space(space: rv.Space, tmp_path: Path) -> None:
+    path = tmp_path / "library"
+    rv.Index.build(TEXTS, path, vectors=space, requirements=list("ABCDE")).close()
+    with rv.Index.open(path) as index:
+        assert isinstance(index.vectors, rv.Space)
+        assert index.vectors.fingerprint == space.fingerprint
+        hits = index.search("always[0,5] speed < 25 m/s", 5, rerank=True)
+        assert hits[0].requirement == "A"
+        assert hits[0].kernel == pytest.approx(1)
+        wanted = space.similarity(TEXTS[0], TEXTS)
+        assert [h.similarity for h in sorted(hits, key=lambda h: h.id)] == pytest.approx(
+            wanted, abs=1e-4
+        )
+        assert index.add("always[0,5] speed <= 90.001") == 6
+        assert [[hit.id for hit in group] for group in index.duplicates()] == [[1, 6]]
+    with pytest.raises(RhovecError, match="leave out schema"):
+        rv.Index.build(TEXTS, vectors=space, schema=space.schema)
+
+
+def test_a_vectorizer_takes_a_space(space: rv.Space, folder: Path) -> None:
+    from sklearn.base import clone
+
+    for given in (space, folder):
+        vectorizer = clone(StlVectorizer(given))
+        assert np.array_equal(vectorizer.transform(TEXTS), space.embed(TEXTS))
+        assert len(vectorizer.get_feature_names_out()) == space.dimension
+    with pytest.raises(RhovecError, match="leave out schema"):
+        StlVectorizer(space, schema=space.schema).transform(TEXTS)
