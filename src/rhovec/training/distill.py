@@ -106,8 +106,8 @@ PRESETS = {
         every=100, validate=1200,
     ),
     "adapt-cpu": Config(
-        steps=300, batch=256, traces=256, lr=1e-3, warmup=20, average=0.95, origin="shipped",
-        bank=8192, workers=1, every=10, validate=100,
+        steps=150, batch=128, traces=512, lr=1e-3, warmup=10, average=0.9, origin="shipped",
+        bank=4096, workers=1, every=10, validate=50,
     ),
     "tiny": Config(
         steps=300, batch=128, traces=128, lr=5e-3, adam_lr=5e-3, warmup=20,
