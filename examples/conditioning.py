@@ -76,42 +76,53 @@ class Generator(nn.Module):
         return 2 * flat.view(-1, CHANNELS, POINTS)
 
 
-def satisfied(condition: str, seed: int, sizes: argparse.Namespace) -> float:
+class Task:
+    """Formulae to learn from and others to be measured on, their vectors and their texts."""
+
+    def __init__(self, seed: int, sizes: argparse.Namespace):
+        self.seed, self.sizes = seed, sizes
+        train, test = formulae(sizes.train, 2 * seed + 1), formulae(sizes.test, 2 * seed + 2)
+        seen = {str(phi) for phi in train}
+        self.formulae = train + [phi for phi in test if str(phi) not in seen]
+        self.texts = [encode(phi) for phi in self.formulae]
+        encoder = rv.load().module(kind="cosine").requires_grad_(False)
+        parts = [self.formulae[i : i + 256] for i in range(0, len(self.formulae), 256)]
+        self.vectors = torch.cat([encoder(part) for part in parts])
+
+
+def satisfied(condition: str, task: Task) -> float:
     """Share of generated traces that satisfy their formula, over unseen formulae."""
-    torch.manual_seed(seed)
-    train, test = formulae(sizes.train, 2 * seed + 1), formulae(sizes.test, 2 * seed + 2)
-    seen = {str(phi) for phi in train}
-    test = [phi for phi in test if str(phi) not in seen]
-    encoder = rv.load().module(kind="cosine").requires_grad_(False)
+    sizes = task.sizes
+    torch.manual_seed(task.seed)
     generator, reader = Generator(), Reader()
 
-    def conditions(chosen: list[rv.Formula]) -> Tensor:
-        if condition == "none":
-            return torch.zeros(len(chosen), CONDITION)
+    def conditions(chosen: np.ndarray) -> Tensor:
+        if condition == "vector":
+            return task.vectors[chosen]
         if condition == "text":
-            return reader([encode(str(phi)) for phi in chosen])
-        return torch.cat([encoder(chosen[i : i + 256]) for i in range(0, len(chosen), 256)])
+            return reader([task.texts[i] for i in chosen])
+        return torch.zeros(len(chosen), CONDITION)
 
-    vectors = conditions(train) if condition == "vector" else None  # the encoder does not change
     weights = [*generator.parameters(), *(reader.parameters() if condition == "text" else ())]
     optimiser = torch.optim.Adam(weights, lr=2e-3)
     plan = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, sizes.steps)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(task.seed)
     for _ in range(sizes.steps):
-        chosen = rng.choice(len(train), sizes.batch, replace=False)
-        some = [train[i] for i in chosen]
-        traces = generator(conditions(some) if vectors is None else vectors[chosen])
+        chosen = rng.choice(sizes.train, sizes.batch, replace=False)
+        traces = generator(conditions(chosen))
+        some = [task.formulae[i] for i in chosen]
         own = rv.robustness(some, traces).diagonal()  # each formula on the trace made for it
         loss = nn.functional.softplus(-own / 0.2).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         plan.step()
+    unseen = np.arange(sizes.train, len(task.formulae))
     with torch.no_grad():
-        made = generator(conditions(test).repeat_interleave(sizes.each, dim=0)).numpy()
+        made = generator(conditions(unseen).repeat_interleave(sizes.each, dim=0)).numpy()
     holds = [
         rv.satisfaction(phi, made[sizes.each * i : sizes.each * (i + 1)]).mean()
-        for i, phi in enumerate(test)
+        for i, phi in enumerate(task.formulae[sizes.train :])
     ]
     return float(np.mean(holds))
 
@@ -128,10 +139,8 @@ def main() -> None:
         )
     )
     began = time.perf_counter()
-    shares = {
-        condition: [satisfied(condition, seed, sizes) for seed in range(sizes.seeds)]
-        for condition in CONDITIONS
-    }
+    tasks = [Task(seed, sizes) for seed in range(sizes.seeds)]
+    shares = {name: [satisfied(name, task) for task in tasks] for name in CONDITIONS}
     ratios = np.array(shares["vector"]) / np.maximum(shares["none"], 1e-9)
     facts = {
         "command": "python examples/conditioning.py" + " --full" * full,
