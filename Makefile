@@ -11,7 +11,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo quick test soak lint bench agreement package clean
+.PHONY: demo quick test chromium soak lint bench agreement package clean
 
 demo: $(VENV)/user
 	$(BIN)/rhovec demo
@@ -25,8 +25,17 @@ LARGE := levels or depth or deep or memory or long_traces or brute_force or pict
 quick: $(VENV)/developer
 	$(BIN)/python -m pytest -x --hypothesis-profile=quick -k "not ($(LARGE))" $(QUICK)
 
-test: $(VENV)/developer
+test: $(VENV)/developer chromium
 	$(BIN)/python -m pytest -n auto --dist loadfile
+
+# Pages are tried in a browser; without one, these tests fail and say so.
+chromium:
+	@command -v $${CHROMIUM:-chromium} chromium-browser google-chrome > /dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; \
+	else \
+	  echo "The tests of pages need Chromium: sudo apt-get install chromium, or CHROMIUM=path" >&2; \
+	fi
 
 soak: $(VENV)/developer
 	$(BIN)/python -m pytest -m soak -s tests/soak

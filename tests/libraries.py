@@ -35,7 +35,7 @@ def seal(database: sqlite3.Connection) -> None:
         for *fields, data in database.execute(f"SELECT {columns} FROM {table}").fetchall():
             blob = data.encode() if isinstance(data, str) else data
             if not any(isinstance(field, bytes) for field in fields):
-                checksum = rows._checksum(salt, table[:-1].encode(), fields, blob)
+                checksum = rows.checksum_of(salt, table[:-1].encode(), fields, blob)
                 query = f"UPDATE {table} SET checksum = ? WHERE id = ?"
                 database.execute(query, (checksum, fields[0]))
                 sums[table] += checksum
@@ -43,4 +43,6 @@ def seal(database: sqlite3.Connection) -> None:
     database.execute("UPDATE state SET labels = ?, digest = ?", totals)
     query = "SELECT last, deletions, labels, digest FROM state"
     for state in database.execute(query).fetchall():
-        database.execute("UPDATE state SET checksum = ?", (rows._checksum(salt, b"state", state),))
+        database.execute(
+            "UPDATE state SET checksum = ?", (rows.checksum_of(salt, b"state", state),)
+        )

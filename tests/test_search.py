@@ -356,7 +356,7 @@ def test_a_cache_that_lies_is_not_followed(tmp_path: Path) -> None:
 def test_coarse_products_bound_the_true_ones() -> None:
     vectors = rv.StlKernel(n_traces=300).signatures(FORMULAE)
     made = coarse.Coarse.learn(vectors, len(vectors))
-    points = coarse._projected(vectors, made.directions)
+    points = coarse.compacted(vectors, made.directions)
     assert points.shape == (400, coarse.WIDTH)
     assert np.allclose(np.linalg.norm(points, axis=1), 1, atol=1e-5)
     gap = points @ points.T - vectors @ vectors.T

@@ -3,8 +3,8 @@
     rhovec demo --out demo.html; python -m reproduction page
     python tests/browser/check.py demo.html reproduction/results/index.html [--pictures FOLDER]
 
-Needs playwright (pip install playwright) and a Chromium, which is found on the PATH or named by
-CHROMIUM; it is no part of `make test`. A page fails on console errors, requests to anywhere,
+Needs a Chromium, which is found on the PATH or named by CHROMIUM. `tests/test_check_page.py` does this
+with the report of `rhovec check`. A page fails on console errors, requests to anywhere,
 horizontal overflow, texts that intersect, leave their SVG or are tiny, words of tables broken over
 lines, and a contrast below 4.5.
 """
@@ -15,6 +15,7 @@ import argparse
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,29 +112,46 @@ def faults(page: Page, path: Path, picture: Path | None) -> list[str]:
     return found + shown
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Check pages in Chromium.")
-    parser.add_argument("pages", nargs="+", type=Path)
-    parser.add_argument("--pictures", type=Path, help="folder for screenshots")
-    options = parser.parse_args()
-    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    count = 0
+def chromium() -> str:
+    """The browser: the one that CHROMIUM names, or one on the PATH."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        raise RuntimeError(
+            "there is no Chromium: install it (apt-get install chromium), or name one by CHROMIUM=..."
+        )
+    return found
+
+
+def check(pages: Sequence[Path], pictures: Path | None = None) -> dict[str, list[str]]:
+    """What is wrong with pages, for each of them in each width and colour scheme."""
+    out = {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for path in options.pages:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        for path in pages:
             for width in WIDTHS:
                 for scheme in SCHEMES:
                     page = browser.new_page(
                         viewport={"width": width, "height": 900}, color_scheme=scheme
                     )
                     name = f"{path.stem}-{width}-{scheme}.png"
-                    found = faults(page, path, options.pictures and options.pictures / name)
+                    found = faults(page, path, pictures and pictures / name)
                     page.close()
-                    count += len(found)
-                    print(f"{path}, {width} px, {scheme}: {len(found) or 'no'} faults")
-                    print(*(f"  {fault}" for fault in found), sep="\n", end="\n" if found else "")
+                    out[f"{path}, {width} px, {scheme}"] = found
         browser.close()
-    return 1 if count else 0
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check pages in Chromium.")
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--pictures", type=Path, help="folder for screenshots")
+    options = parser.parse_args()
+    results = check(options.pages, options.pictures)
+    for view, found in results.items():
+        print(f"{view}: {len(found) or 'no'} faults")
+        print(*(f"  {fault}" for fault in found), sep="\n", end="\n" if found else "")
+    return 1 if any(results.values()) else 0
 
 
 if __name__ == "__main__":

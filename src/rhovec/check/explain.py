@@ -9,7 +9,7 @@ moment, whose distance is the margin.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula import operators as ops
 from ..formula.core import Formula
-from ..formula.printer import number_text
 from ..formula.programs import Programs
 from ..formula.reader import FormulaLike, as_formulae
 from .bounds import BEST, WORST, Lanes, names_of, run
@@ -49,6 +48,8 @@ class Explanation:
     path: tuple[Step, ...]
     cause: Mapping[str, Runs]
     unit: str  # of the margin, if it is known
+    labels: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # codes of enumerations
+    discrete: Collection[str] = ()
 
     @property
     def part(self) -> PartVerdict:
@@ -85,7 +86,7 @@ class Explanation:
         outcome = self.verdict.outcome
         if outcome == Outcome.OPEN:
             return (
-                f"open since {self._when(self.open[0][0])}: {self.atom} is unknown at "
+                f"open since {self._when(self.open[0][0])}: {self.atom_text} is unknown at "
                 f"{self._when(self.log.time(self.moment))}, {self.missing}"
             )
         where = ""
@@ -99,13 +100,26 @@ class Explanation:
         step = self.path[-1]
         verb = "holds" if step.holds else "fails"
         value = step.value or 0.0
-        by = "" if np.isinf(value) else f" by {number_text(abs(value))} {self.unit}".rstrip()
-        return (
-            f"{outcome}{where}: {self.atom} {verb}{by} at {self._when(self.log.time(self.moment))}"
-        )
+        by = "" if np.isinf(value) else f" by {abs(value):.6g} {self.unit}".rstrip()
+        when = self._when(self.log.time(self.moment))
+        return f"{outcome}{where}: {self.atom_text} {verb}{by} at {when}"
+
+    @property
+    def atom_text(self) -> str:
+        """The atom as one writes it: `brake` for a flag, `gear == "D"` for a mode."""
+        ((op, _, _, channel, threshold),) = self.atom.rows()
+        name = ops.name_of(channel[0][0]) if channel and len(channel) == 1 else ""
+        if name in self.labels:  # == is within one half of the code, from either side
+            code = threshold - 0.5 if op in (ops.LE, ops.GT) else threshold + 0.5
+            label = next((text for text, one in self.labels[name].items() if one == code), None)
+            if label is not None:
+                return f'{name} {"==" if op in (ops.LE, ops.GE) else "!="} "{label}"'
+        if name in self.discrete and name not in self.labels and threshold == 0.5:
+            return name if op in (ops.GE, ops.GT) else f"not {name}"
+        return str(self.atom)
 
     def _when(self, time: float) -> str:
-        return f"{time:.6g} s" if self.log.dt is not None else f"sample {time}"
+        return f"{time:.9g} s" if self.log.dt is not None else f"sample {time}"
 
 
 def explain(
@@ -136,18 +150,33 @@ def explain(
     if discrete is None:
         discrete = flags(formulae, [log])
     verdict = verdicts(formulae, [log], begin=begin, discrete=discrete)[0][0]
+    return explained(verdict, log, begin, discrete, units or {})
+
+
+def explained(
+    verdict: Verdict,
+    log: Sampled,
+    begin: str,
+    discrete: Collection[str],
+    units: Mapping[str, str],
+    labels: Mapping[str, Mapping[str, int]] | None = None,
+) -> Explanation:
+    """Why a log gives a verdict, which `verdicts` has found with the same options."""
     outcome, deciding = verdict.outcome, verdict.deciding
     if outcome == Outcome.OPEN:
-        return Explanation(verdict, log, _Nodes(deciding, log, begin, discrete).path(), {}, "")
-    needed = {name: np.zeros(log.points, bool) for name in names_of(formulae)}
-    path: tuple[Step, ...] = ()
+        path = _Nodes(deciding, log, begin, discrete).path()
+        return Explanation(verdict, log, path, {}, "", labels or {}, discrete)
+    used = names_of([part.part.body for part in verdict.parts])
+    needed = {name: np.zeros(log.points, bool) for name in used}
+    path = ()
     for part in [deciding] if outcome == Outcome.VIOLATED else verdict.parts:
         nodes = _Nodes(part, log, begin, discrete)
         nodes.mark(needed)
         if part is deciding:
             path = nodes.path()
     cause = {name: tuple(runs(mask)) for name, mask in needed.items() if mask.any()}
-    return Explanation(verdict, log, path, cause, _unit(path[-1].formula, units or {}))
+    unit = _unit(path[-1].formula, units)
+    return Explanation(verdict, log, path, cause, unit, labels or {}, discrete)
 
 
 def _unit(atom: Formula, units: Mapping[str, str]) -> str:

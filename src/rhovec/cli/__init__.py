@@ -1,4 +1,4 @@
-"""The command line: `rhovec parse | robustness | compare | embed | similarity | decode | index |
+"""The command line: `rhovec parse | check | robustness | compare | embed | similarity | decode | index |
 train | corpus | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one per line, so that
@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from ..errors import RequirementError, RhovecError
 from . import corpus, index, train
 from .bench import bench
+from .check import check
 from .compare import compare
 from .decode import decode
 from .demo import demo
@@ -119,6 +120,7 @@ def start(
 
 
 app.command()(grouped(parse))
+app.command()(grouped(check))
 app.command()(grouped(robustness))
 app.command()(grouped(compare))
 app.command()(grouped(embed))

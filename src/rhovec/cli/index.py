@@ -1,4 +1,6 @@
-"""`rhovec index build | add | delete | search | duplicates | verify | upgrade`: a library of formulae.
+"""`rhovec index build | add | delete | search | duplicates | verify | upgrade | list | remove`.
+
+A library of formulae, in a file or on a server.
 
 A line `REQ-12: always x_0 > 1` gives a formula the identifier of its requirement.
 """
@@ -48,7 +50,20 @@ app = typer.Typer(
     name="index", help="Build a library of formulae, change it, and search it by meaning."
 )
 Library = Annotated[
-    Path, typer.Argument(metavar="LIBRARY", help="The library's file.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="LIBRARY",
+        help="The library's file, or the URL of a PostgreSQL database.",
+        show_default=False,
+    ),
+]
+Named = Annotated[
+    str | None,
+    option("--library", metavar="NAME", help="Name of the library, on a server."),
+]
+Url = Annotated[
+    str,
+    typer.Argument(metavar="URL", help="The URL of a PostgreSQL database.", show_default=False),
 ]
 LibraryModel = Annotated[
     str | None,
@@ -64,6 +79,7 @@ NewTags = Annotated[
     str,
     option("--tags", metavar="TAGS", help="Tags for the formulae, separated by commas."),
 ]
+NAME_NEEDED = "--library NAME goes with the URL of a server, and only with that"
 COLUMNS = (
     "rank", "id", "formula", "similarity", "kernel", "standard_error", "tags", "requirement", "title",
     "source",
@@ -75,6 +91,7 @@ COLUMNS = (
 def build(
     library: Library,
     reading: TraceReading,
+    name: Named = None,
     tags: NewTags = "",
     space: Annotated[
         str | None,
@@ -106,7 +123,10 @@ def build(
     rhovec index build lib.rhovec -F requirements.stl
     """
     from ..search import Index
+    from ..search.backend import is_url
 
+    if is_url(library) != (name is not None):
+        raise RhovecError(NAME_NEEDED)
     if reading.traces and space:
         raise RhovecError("--traces go with signatures, not with --space")
     made = _load(space)
@@ -115,10 +135,10 @@ def build(
     known = None if schema is None else known
     vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
     with _vectors(requirements, vectors, known) as progress, Index.build(
-        _with_places(requirements), library, vectors=vectors, schema=known,
+        _with_places(requirements), library, library=name, vectors=vectors, schema=known,
         tags=split_names(tags), stored=stored, progress=progress,
     ) as index:  # fmt: skip
-        _tell({"library": str(library), "formulae": len(index)}, as_json)
+        _tell({"library": name or library, "formulae": len(index)}, as_json)
 
 
 @app.command()
@@ -126,6 +146,7 @@ def build(
 def add(
     library: Library,
     reading: Reading,
+    name: Named = None,
     tags: NewTags = "",
     space: LibraryModel = None,
     as_json: JsonObject = False,
@@ -134,7 +155,7 @@ def add(
 
     rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
     """
-    with _opened(library, space, formulae=True) as index:
+    with _opened(library, name, space, formulae=True) as index:
         requirements = reading.requirements(index.schema)
         with _vectors(requirements, index.vectors, index.lowering) as progress:
             ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
@@ -149,15 +170,14 @@ def delete(
         list[int],
         typer.Argument(metavar="ID", help="Numbers of the entries.", show_default=False),
     ],
+    name: Named = None,
     as_json: JsonObject = False,
 ) -> None:
     """Delete entries: all of these, or none if one does not exist.
 
     rhovec index delete lib.rhovec 3 5
     """
-    from ..search import Index
-
-    with Index.open(library) as index:
+    with _opened(library, name) as index:
         index.delete(ids)
         _tell({"deleted": ids, "formulae": len(index)}, as_json)
 
@@ -167,6 +187,7 @@ def delete(
 def search(
     library: Library,
     reading: Reading,
+    name: Named = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Hits per formula.")] = 10,
     vectors: Annotated[
         Path | None,
@@ -204,7 +225,7 @@ def search(
         raise RhovecError("--vectors takes the place of formulae; leave one of them out")
     if vectors and rerank:
         raise RhovecError("--rerank compares with a formula; --vectors have none")
-    with _opened(library, space, formulae=not vectors) as index:
+    with _opened(library, name, space, formulae=not vectors) as index:
         choice = partial(
             index.search, k=k, variables=split_names(uses), max_depth=max_depth,
             tags=split_names(tags), rerank=rerank,
@@ -228,6 +249,7 @@ def search(
 @grouped
 def duplicates(
     library: Library,
+    name: Named = None,
     threshold: Annotated[
         float, typer.Option(help="Lowest exact similarity of duplicates, above 0 and up to 1.")
     ] = 0.99,
@@ -238,7 +260,7 @@ def duplicates(
 
     rhovec index duplicates lib.rhovec --threshold 0.999
     """
-    with _opened(library, space) as index:
+    with _opened(library, name, space) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
         _write([{"group": str(i + 1)} for i in range(len(groups))], groups, as_json)
@@ -246,38 +268,90 @@ def duplicates(
 
 @app.command()
 @grouped
-def verify(library: Library, as_json: JsonObject = False) -> None:
+def verify(library: Library, name: Named = None, as_json: JsonObject = False) -> None:
     """Read a whole library and compare everything with its checksums.
 
     rhovec index verify lib.rhovec
     """
-    with _opened(library) as index:
+    with _opened(library, name) as index:
         with progress_bar("verifying") as progress:
             index.verify(progress)
         count = len(index)
-        _tell({"library": str(library), "formulae": count, "verified": True}, as_json)
+        _tell({"library": name or library, "formulae": count, "verified": True}, as_json)
 
 
 @app.command()
 @grouped
 def upgrade(
     old: Annotated[
-        Path,
-        typer.Argument(metavar="OLD", help="A library of an earlier version.", show_default=False),
+        str,
+        typer.Argument(
+            metavar="OLD",
+            help="A library of an earlier version, or the URL of a database.",
+            show_default=False,
+        ),
     ],
     new: Annotated[
-        Path, typer.Argument(metavar="NEW", help="The file to write.", show_default=False)
-    ],
+        Path | None, typer.Argument(metavar="NEW", help="The file to write.", show_default=False)
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Copy a library of an earlier version to a new file. Entries are numbered anew, without gaps.
 
     rhovec index upgrade old.rhovec new.rhovec
+
+    A database is brought up to date in place, or made ready for libraries:
+
+    rhovec index upgrade postgresql://db.example.org/team
     """
     from ..search import Index
+    from ..search.backend import is_url
 
+    if is_url(old):
+        from ..search.database import upgrade as upgrade_database
+
+        if new is not None:
+            raise RhovecError(f"a database is brought up to date in place; leave out {new}")
+        version = upgrade_database(old)
+        print(json.dumps({"version": version}) if as_json else f"libraries of version {version}")
+        return
+    if new is None:
+        raise RhovecError("name the new file after the old one")
     with Index.upgrade(old, new) as index:
         _tell({"library": str(new), "formulae": len(index)}, as_json)
+
+
+@app.command("list")
+@grouped
+def list_libraries(url: Url, as_json: JsonLines = False) -> None:
+    """List the libraries of a database, and how many formulae each holds.
+
+    rhovec index list postgresql://db.example.org/team
+    """
+    from ..search.database import libraries
+
+    rows = [{"library": name, "formulae": size} for name, size in libraries(url).items()]
+    if as_json:
+        write_jsonl(sys.stdout, rows)
+    else:
+        write_csv(sys.stdout, ["library", "formulae"], ([*row.values()] for row in rows))
+
+
+@app.command()
+@grouped
+def remove(
+    url: Url,
+    name: Annotated[str, option("--library", metavar="NAME", help="Name of the library.")],
+    as_json: JsonObject = False,
+) -> None:
+    """Remove a library from a database, with all its formulae.
+
+    rhovec index remove postgresql://db.example.org/team --library drafts
+    """
+    from ..search import database
+
+    database.remove(url, name)
+    print(json.dumps({"removed": name}) if as_json else f"removed {name}")
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -303,14 +377,21 @@ def _with_places(requirements: Sequence[Requirement]) -> list[Requirement]:
     return [r if ":" in r.source else replace(r, source="") for r in requirements]
 
 
-def _opened(library: Path, space: str | None = None, formulae: bool = False) -> Index:
+def _opened(
+    library: str, name: str | None, space: str | None = None, formulae: bool = False
+) -> Index:
     """The library. formulae: whether it must be able to make vectors of some."""
     from ..search import Index
+    from ..search.backend import is_url
 
-    index = Index.open(library, vectors=_load(space))
+    if is_url(library) != (name is not None):
+        raise RhovecError(NAME_NEEDED)
+    index = Index.open(library, library=name, vectors=_load(space))
     if formulae and index.vectors is None:
         index.close()
-        raise RhovecError(f"{library}: it was built with a model of yours; give it with --space")
+        raise RhovecError(
+            f"{name or library}: it was built with a model of yours; give it with --space"
+        )
     return index
 
 

@@ -70,6 +70,13 @@ def cell(text: str, style: str = "") -> Text:
     return Text(printable(text), style)
 
 
+def cells(parts: Iterable[tuple[str, str]]) -> Text:
+    """Texts with a style each, one after the other in a cell."""
+    from rich.text import Text
+
+    return Text.assemble(*(cell(text, style) for text, style in parts))
+
+
 def note(message: str, *more: str) -> None:
     """One line on stderr, and if there is more to say, indented ones below it."""
     for before, text in zip(("rhovec: ", *["  "] * len(more)), (message, *more), strict=True):

@@ -114,6 +114,8 @@ def _in_one_unit(value: Linear, options: Options) -> Fraction:
     difference, which has none.
     """
     quantities = {v.unit: Fraction(c) for v, c in value.terms.items() if isinstance(v, Quantity)}
+    if options.any_unit:
+        return Fraction(value.constant) + sum(quantities.values())
     first, *others = sorted(names_of(value))
     unit = next(iter(quantities))
     for name in (first, *others):

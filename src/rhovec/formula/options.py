@@ -21,6 +21,10 @@ from .expressions import ZERO, Expression
 Definition = Formula | Expression | str
 
 
+# In the place of units that only a log will tell: thresholds are taken as if they were in the right one.
+ANY_UNIT: Mapping[str, str] = {"": ""}
+
+
 class Options(NamedTuple):
     """What the text of a formula leaves open; see `parser.parse`."""
 
@@ -31,6 +35,11 @@ class Options(NamedTuple):
     units: Mapping[str, str] = {}
     labels: Mapping[str, Mapping[str, float]] = {}
     derived: Derived | None = None
+
+    @property
+    def any_unit(self) -> bool:
+        """Whether units are not known yet."""
+        return self.units is ANY_UNIT
 
 
 def exact_step(dt: float | str | Decimal) -> Fraction:
@@ -70,7 +79,7 @@ def options_of(
     step = None if dt is None else exact_step(dt)
     known = frozenset(discrete).union(labels or ())
     every_unit = units or {}
-    if derived is not None:
+    if derived is not None and every_unit is not ANY_UNIT:
         every_unit = ChainMap(derived.units, dict(every_unit))
     return Options(step, rounding, known, tolerance, every_unit, labels or {}, derived)
 

@@ -1,8 +1,9 @@
 """Where the entries of an index live: `Backend`, the seam between `Index` and its storage.
 
 `Index` turns formulae into vectors and judges them with the exact kernel. A backend stores entries
-with their vectors and finds the nearest by inner product. The one here keeps a library in a file
-(file.py). To use another one, derive a class from `Backend` and hand an instance to `Index`.
+with their vectors and finds the nearest by inner product. There is one that keeps a library in a file
+(file.py) and one for PostgreSQL (server.py). To use another one, derive a class from `Backend` and
+hand an instance to `Index`.
 """
 
 from __future__ import annotations
@@ -85,6 +86,11 @@ Found = tuple[Entry, float]  # and its inner product with what was asked for
 Progress = Callable[[float], object]
 
 
+def is_url(place: object) -> bool:
+    """Whether a library's place is a server."""
+    return isinstance(place, str) and place.partition("://")[0] in ("postgresql", "postgres")
+
+
 class Backend(ABC):
     """Storage of entries and nearest-neighbour search. Ids are positive and never used twice."""
 
@@ -127,6 +133,10 @@ class Backend(ABC):
     def verify(self, progress: Progress | None = None) -> None:
         """Read everything; RhovecError if anything is not as it was written."""
         raise RhovecError(f"{self.name} cannot be verified")
+
+    def batches(self) -> Iterator[Batch]:
+        """All entries, some at a time, to be copied to another backend."""
+        raise RhovecError(f"{self.name} cannot be copied")
 
     def copy(self, path: Path) -> None:
         """Write the library to a new file."""

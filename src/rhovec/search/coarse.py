@@ -1,10 +1,8 @@
 """The approximate index of a large library: which few of its rows may be nearest to a vector.
 
-A unit vector x becomes (P x, r), where P x are its leading principal coordinates and r is the norm of
-the rest. That is a unit vector again, and inner products of such vectors are upper bounds of the true
-ones, tight between neighbours: 128 numbers in 16 bits stand for a thousand. Rows are grouped into
-lists around centroids, and a query reads the nearest lists until they hold enough rows. The result
-is a set of candidates; the library scores them with the stored vectors.
+It holds compact vectors (compact.py) of 128 numbers in 16 bits. Rows are grouped into lists around
+centroids, and a query reads the nearest lists until they hold enough rows. The result is a set of
+candidates; the library scores them with the stored vectors.
 
 The file is a cache: a header and plain arrays with a checksum over both. If anything is wrong with
 it, it is made again from the library; nothing in it is used before it is checked.
@@ -14,18 +12,21 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 import numpy as np
 from numba import njit
 
 from ..files import writing
+from .backend import Entry, Found, Progress
+from .compact import compacted, principal_directions
 from .rows import Part
 
 WIDTH = 128  # numbers per coarse vector
+ROUNDING = 3e-4  # error of inner products of coarse vectors
 ONE = 32767  # 1.0 in 16 bits; inner products of unit vectors then fit 31 bits
 SCANNED = 32_768  # rows that a query reads
 CANDIDATES = 200  # rows that it returns at least
@@ -66,13 +67,12 @@ class Coarse:
     @classmethod
     def learn(cls, sample: np.ndarray, rows: int) -> Self:
         """Directions and centroids for a library of `rows` rows, from a sample (m, D). Holds no row."""
-        moments = (sample.T @ sample).astype(np.float64)
-        directions = np.linalg.eigh(moments)[1][:, ::-1][:, : WIDTH - 1].astype(np.float32)
-        points = _projected(sample, directions)
+        directions = principal_directions(sample, WIDTH)
+        points = compacted(sample, directions)
         lists = min(n_lists(rows), len(points))
         empty = np.empty(0, np.int32)
         return cls(
-            np.ascontiguousarray(directions), _centroids(points, lists),
+            directions, _centroids(points, lists),
             np.zeros(lists + 1, np.int64), np.empty(0, np.int64), empty, empty,
             np.empty((0, points.shape[1]), np.int16), rows,
         )  # fmt: skip
@@ -89,7 +89,7 @@ class Coarse:
             lists = [lists[0][alive]]
             columns = [[column[alive]] for (column,) in columns]
         for ids, depths, labels, vectors, _ in parts:
-            points = _projected(vectors, self.directions)
+            points = compacted(vectors, self.directions)
             lists.append(_nearest(points, self.centroids))
             for column, new in zip(columns, (ids, depths, labels, _codes(points)), strict=True):
                 column.append(new)
@@ -112,7 +112,7 @@ class Coarse:
         allowed: (n,) bool, rows to choose from. m is at least `count` if that many rows are allowed.
         """
         count = max(count, CANDIDATES)
-        point = _projected(query[None], self.directions)[0]
+        point = compacted(query[None], self.directions)[0]
         sizes = np.diff(self.offsets)
         if allowed is not None:
             before = np.zeros(len(self) + 1, np.int64)
@@ -210,6 +210,46 @@ class Coarse:
         )
 
 
+class Store(Protocol):
+    """Where the rows of an index are kept whole."""
+
+    def vectors(self, ids: np.ndarray, /) -> np.ndarray:
+        """Unit vectors (m, D) of the ids (m,)."""
+
+    def entries(self, ids: np.ndarray, /) -> list[Entry]: ...
+
+
+def near_groups(
+    coarse: Coarse,
+    alive: np.ndarray,
+    store: Store,
+    lowest: float,
+    done: Collection[int],
+    progress: Progress | None,
+) -> Iterator[list[Found]]:
+    """What `Backend.neighbours` yields, from an index that holds all rows.
+
+    alive: (n,) bool, the rows of the index that were not deleted.
+    """
+    for rows, around, products in coarse.neighbourhoods():
+        near = (products >= lowest - ROUNDING) & alive[around]
+        several = alive[rows] & (near.sum(1) > 1)
+        for row, close in zip(rows[several], near[several], strict=True):
+            first = int(coarse.ids[row])
+            others = [i for i in coarse.ids[around[close]].tolist() if i not in done]
+            if first in done or len(others) < 2:
+                continue
+            ids = np.array([first, *(i for i in others if i != first)])
+            vectors = store.vectors(ids)
+            scores = vectors.astype(np.float64) @ vectors[0]
+            scores[0] = 1
+            ids, scores = ids[scores >= lowest], scores[scores >= lowest]
+            if len(ids) > 1:
+                yield list(zip(store.entries(ids), scores.tolist(), strict=True))
+        if progress:
+            progress((rows[-1] + 1) / len(coarse))
+
+
 def n_lists(rows: int) -> int:
     """Number of lists for a library of `rows` rows."""
     return 1 if rows <= SINGLE_LIST else int(rows**0.5)
@@ -218,13 +258,6 @@ def n_lists(rows: int) -> int:
 def n_sampled(rows: int) -> int:
     """Number of rows from which a library of `rows` rows learns its lists."""
     return max(SAMPLED, SAMPLED_PER_LIST * n_lists(rows))
-
-
-def _projected(vectors: np.ndarray, directions: np.ndarray) -> np.ndarray:
-    """Coarse vectors (n, d) float32 of unit vectors (n, D)."""
-    inside = vectors @ directions
-    rest = np.sqrt(np.maximum(0, 1 - (inside * inside).sum(1, keepdims=True)))
-    return np.concatenate([inside, rest], axis=1, dtype=np.float32)
 
 
 def _codes(points: np.ndarray) -> np.ndarray:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 MAX_EXACT = 25_000_000  # numbers that are scanned exactly
 MAX_ENTRIES = 10_000  # entries that are held after they were found, about 20 MB
-COARSE_ERROR = 3e-4  # rounding error of inner products of coarse vectors
 
 _Chosen = Callable[[np.ndarray, np.ndarray], np.ndarray]  # of depths and labels (n,): which rows
 
@@ -79,6 +78,12 @@ class FileBackend(Backend):
 
     def copy(self, path: Path) -> None:
         self._rows.copy(path)
+
+    def batches(self) -> Iterator[Batch]:
+        with self._rows.reading():
+            for part in self._rows.parts(0, self._rows.state().last):
+                entries = [entry.requirement for entry in self._rows.entries(part.ids)]
+                yield Batch(entries, part.vectors)
 
     def close(self) -> None:
         self._rows.database.close()
@@ -158,7 +163,7 @@ class FileBackend(Backend):
     ) -> Iterator[list[Found]]:
         with self._rows.reading():
             self.flush()
-            from .coarse import Coarse
+            from .coarse import Coarse, near_groups
 
             coarse, alive = self._coarse, self._alive
             if coarse is None:
@@ -167,23 +172,7 @@ class FileBackend(Backend):
                     return
                 coarse = Coarse.learn(held.vectors, len(held.ids)).extended([held])
                 alive = np.ones(len(coarse), bool)
-            for rows, around, products in coarse.neighbourhoods():
-                near = (products >= lowest - COARSE_ERROR) & alive[around]
-                several = alive[rows] & (near.sum(1) > 1)
-                for row, close in zip(rows[several], near[several], strict=True):
-                    first = int(coarse.ids[row])
-                    others = [i for i in coarse.ids[around[close]].tolist() if i not in done]
-                    if first in done or len(others) < 2:
-                        continue
-                    ids = np.array([first, *(i for i in others if i != first)])
-                    vectors = self._rows.vectors(ids)
-                    scores = vectors.astype(np.float64) @ vectors[0]
-                    scores[0] = 1
-                    ids, scores = ids[scores >= lowest], scores[scores >= lowest]
-                    if len(ids) > 1:
-                        yield list(zip(self._rows.entries(ids), scores.tolist(), strict=True))
-                if progress:
-                    progress((rows[-1] + 1) / len(coarse))
+            yield from near_groups(coarse, alive, self._rows, lowest, done, progress)
 
     # -- what is held of the rows ----------------------------------------------------------
 

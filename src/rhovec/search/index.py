@@ -3,9 +3,9 @@
     index = Index.build(formulae, "library.rhovec")
     for hit in index.search("always (x_0 > 1)", k=10, rerank=True): ...
 
-An index turns formulae into vectors (vectors.py), has them stored and compared by a backend (file.py),
-and judges the nearest with the exact kernel. An Index is for one thread; open another one for another
-thread or process.
+An index turns formulae into vectors (vectors.py), has them stored and compared by a backend (file.py,
+server.py), and judges the nearest with the exact kernel. An Index is for one thread; open another one
+for another thread or process.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from __future__ import annotations
 import operator
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +30,7 @@ from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
 from ..spaces.vectors import Kernel, Vectors, as_vectors, kind_of
 from ..traces import BaseMeasure
 from . import version1
-from .backend import Backend, Batch, Filter, Found, Stored
+from .backend import Backend, Batch, Facts, Filter, Found, Stored, is_url
 from .file import FileBackend
 from .rows import REPAIR, TYPES, unit_rows
 from .vectors import describe, usual_kernel, vectors_of
@@ -98,6 +99,7 @@ class Index:
         formulae: Iterable[FormulaLike],
         path: str | Path | None = None,
         *,
+        library: str | None = None,
         vectors: Vectors | Kernel | None = None,
         schema: Schema | None = None,
         requirements: Requirements = None,
@@ -105,8 +107,10 @@ class Index:
         stored: Stored = "float32",
         progress: Progress | None = None,
     ) -> Index:
-        """Make a new library, in memory or in a file, which appears once it is complete.
+        """Make a new library in memory, in a file or on a server. It appears once it is complete.
 
+        path: of the file; or the URL of a PostgreSQL database, postgresql://user@host/database.
+        library: its name on a server.
         vectors: a space, such as a model, or a kernel whose signatures are taken; by default those of
             an StlKernel with 1000 traces of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
@@ -117,7 +121,7 @@ class Index:
             less than 0.001.
         progress: called with the share that is done, if the number of formulae is known.
         """
-        place = None if path is None else _path(path)
+        create = _creator(path, library)
         if schema is not None and not isinstance(schema, Schema):
             raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
         if schema is not None and _schema_of(vectors) is not None:
@@ -136,17 +140,30 @@ class Index:
         batches = _embedded(items, requirements, tags, chosen, read, schema, progress)
         first = next(batches)
         facts = describe(chosen, first.vectors.shape[1], schema, stored)
-        return cls(FileBackend.create(place, facts, _chained(first, batches)), chosen)
+        return cls(create(facts, _chained(first, batches)), chosen)
 
     @classmethod
-    def open(cls, path: str | Path, *, vectors: Vectors | Kernel | None = None) -> Index:
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        library: str | None = None,
+        vectors: Vectors | Kernel | None = None,
+    ) -> Index:
         """Open a library that was built before.
 
+        path, library: as in `build`.
         vectors: what it was built with; only a model of your own must be given. Without
             its model, a library can only be asked with vectors.
         """
         chosen = None if vectors is None else as_vectors(vectors)
-        backend = FileBackend.open(_path(path))
+        backend: Backend
+        if name := _server_library(path, library):
+            from .server import ServerBackend
+
+            backend = ServerBackend.open(str(path), name)
+        else:
+            backend = FileBackend.open(_path(path))
         try:
             return cls(backend, chosen)
         except RhovecError:
@@ -155,7 +172,7 @@ class Index:
         except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError,
                 ValueError):  # fmt: skip
             backend.close()
-            raise RhovecError(f"{path}: its description is damaged; {REPAIR}") from None
+            raise RhovecError(f"{backend.name}: its description is damaged; {REPAIR}") from None
 
     @classmethod
     def upgrade(cls, old: str | Path, new: str | Path) -> Index:
@@ -167,9 +184,15 @@ class Index:
         with version1.reading(_path(old)) as (facts, batches):
             return cls(FileBackend.create(place, facts, batches))
 
-    def save(self, path: str | Path) -> None:
-        """Copy the library, as it is now, to a new file."""
-        self._backend.copy(_path(path))
+    def save(self, path: str | Path, *, library: str | None = None) -> None:
+        """Copy the library, as it is now, to a new file or server. path, library: as in `build`.
+
+        From or to a server, entries are numbered anew, without gaps.
+        """
+        if _server_library(path, library):
+            _creator(path, library)(self._backend.facts, self._backend.batches()).close()
+        else:
+            self._backend.copy(_path(path))
 
     def close(self) -> None:
         self._closing()
@@ -503,6 +526,28 @@ def _vectors_of(formulae: list[Formula], maker: Vectors, schema: Schema | None) 
 
 
 # -- arguments -------------------------------------------------------------------------------------
+
+
+def _creator(path: Any, library: Any) -> Callable[[Facts, Iterator[Batch]], Backend]:
+    """What makes the backend of a new library."""
+    if name := _server_library(path, library):
+        from .server import ServerBackend
+
+        return partial(ServerBackend.create, path, name)
+    return partial(FileBackend.create, None if path is None else _path(path))
+
+
+def _server_library(path: Any, library: Any) -> str | None:
+    """The name of a library on a server; None for one in a file or in memory."""
+    if not is_url(path):
+        if library is not None:
+            raise RhovecError(
+                "library names a library on a server; for a file, give its path alone"
+            )
+        return None
+    if not isinstance(library, str) or not library.strip() or not library.isprintable():
+        raise RhovecError(f"library must be the name of a library on the server, not {library!r}")
+    return library
 
 
 def _path(path: Any) -> Path:

@@ -125,7 +125,7 @@ class Rows:
             values = (identity, text, facts.traces, _facts_checksum(identity, text, facts.traces))
             database.execute("INSERT INTO facts VALUES (1, ?, ?, ?, ?)", values)
             empty = State(0, 0, 0, 0)
-            checksum = _checksum(bytes.fromhex(identity), b"state", empty)
+            checksum = checksum_of(bytes.fromhex(identity), b"state", empty)
             database.execute("INSERT INTO state VALUES (1, ?, ?, ?, ?, ?)", (*empty, checksum))
             return cls(database, None, name)
 
@@ -192,14 +192,14 @@ class Rows:
         found = self.database.execute("SELECT last, deletions, labels, digest, checksum FROM state")
         try:
             ((*values, checksum),) = found.fetchall()
-            if checksum != _checksum(self._salt, b"state", values):
+            if checksum != checksum_of(self._salt, b"state", values):
                 raise ValueError("checksum")
         except (ValueError, TypeError):
             raise RhovecError(f"{self.name}: its state is damaged; {REPAIR}") from None
         return State(*values)
 
     def _set_state(self, state: State) -> None:
-        checksum = _checksum(self._salt, b"state", state)
+        checksum = checksum_of(self._salt, b"state", state)
         query = "UPDATE state SET last = ?, deletions = ?, labels = ?, digest = ?, checksum = ?"
         self.database.execute(query, (*state, checksum))
 
@@ -241,14 +241,14 @@ class Rows:
                     label = labels.number(json.dumps(phi.variables), tags)
                     row = (end, str(phi), one.id, one.title, one.source, phi.depth, label)
                     data = vector.tobytes()
-                    checksum = _checksum(self._salt, b"row", row, data)
+                    checksum = checksum_of(self._salt, b"row", row, data)
                     rows.append((*row, checksum, data))
                     digest += checksum
                     end += 1
                 self.database.executemany(INSERT, rows)
             for (variables, tags_text), number in labels.new.items():
                 label_row = (number, variables, tags_text)
-                checksum = _checksum(self._salt, b"label", label_row)
+                checksum = checksum_of(self._salt, b"label", label_row)
                 values = (*label_row, checksum)
                 self.database.execute("INSERT INTO labels VALUES (?, ?, ?, ?)", values)
                 labels_digest += checksum
@@ -323,7 +323,7 @@ class Rows:
         query = "SELECT id, variables, tags, checksum FROM labels WHERE id > ? ORDER BY id"
         for *row, checksum in self.database.execute(query, (len(self._labels),)):
             try:
-                if checksum != _checksum(self._salt, b"label", row):
+                if checksum != checksum_of(self._salt, b"label", row):
                     raise ValueError("checksum")
                 number, variables, tags = row
                 label = Label(frozenset(texts_of(variables)), tuple(texts_of(tags)))
@@ -414,7 +414,7 @@ class Rows:
         """The checksum of a row, if it is right."""
         *fields, checksum, vector = row
         try:
-            if checksum == _checksum(self._salt, b"row", fields, vector):
+            if checksum == checksum_of(self._salt, b"row", fields, vector):
                 return int(checksum)
         except (TypeError, ValueError):
             pass  # a value of a type that was never written
@@ -461,7 +461,7 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
     return vectors
 
 
-def _checksum(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b"") -> int:
+def checksum_of(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b"") -> int:
     """64 bits of SHA-256, as SQLite's signed integers. JSON tells types and ends of fields apart."""
     digest = hashlib.sha256(salt + kind + json.dumps(fields).encode() + data).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
@@ -476,7 +476,7 @@ def texts_of(text: str) -> list[str]:
 
 
 def _facts_checksum(identity: str, text: str, traces: bytes | None) -> int:
-    return _checksum(b"", b"facts", (identity, text, traces is None), traces or b"")
+    return checksum_of(b"", b"facts", (identity, text, traces is None), traces or b"")
 
 
 def signed(number: int) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import MissingDependencyError, TraceError
 from .cells import SECONDS, CellError, Column, Series
 from .delimited import column
-from .tables import Options, Part, Roles, Table, find_roles, listed, split_table
+from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
 
 NO_PYARROW = 'reading {} needs pyarrow: pip install "rhovec[data]"'
 
@@ -240,7 +240,7 @@ def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:
     else:
         codes, names = _arrow_codes(source, header[roles.name], found.column(roles.name))
         (place,) = roles.variables.values()
-        for variable in options.variables or names:
+        for variable in present(options, names) or names:
             if variable not in names:
                 raise TraceError(f"{name}: no variable {variable!r}; it has: {listed(names)}")
             rows = np.flatnonzero(codes == names.index(variable))

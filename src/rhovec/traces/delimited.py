@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import TraceError
 from .cells import NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
-from .tables import Options, Part, Roles, Table, find_roles, listed, split_table
+from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
 BLOCK_ROWS = 4096  # rows of text held as Python strings at once
@@ -281,7 +281,7 @@ def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -
                     add(name, place, [cells[place][i] for i in found])
         n_rows += len(block)
     series = {}
-    for name in options.variables or tuple(columns):
+    for name in present(options, columns) or tuple(columns):
         if name not in columns:
             raise TraceError(f"{text.name}: no variable {name!r}; it has: {listed(list(own_rows))}")
         place = roles.variables["value" if roles.name is not None else name]
@@ -345,6 +345,8 @@ def _read_rows(
     only = (options.variables or ("x_0",))[0] if len(samples) == 1 else ""
     named = {name or only: places for name, places in samples.items()}
     wanted = options.variables or tuple(named)
+    if len(named) > 1:
+        wanted = present(options, named) or wanted
     if len(samples) == 1 and len(wanted) == 1:
         named = {wanted[0]: next(iter(samples.values()))}
     for name in wanted:

@@ -108,9 +108,9 @@ def read_logs(
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):
         parts = read_frame(data, "frame", options)
-        return (_log(part.id or "frame", part, options) for part in parts)
+        return (as_log(part.id or "frame", part, options) for part in parts)
     files = find_files([data] if isinstance(data, str | Path) else data)
-    return (_log(name, part, options) for name, part in read_files(files, options))
+    return (as_log(name, part, options) for name, part in read_files(files, options))
 
 
 def checked(options: Options) -> Options:
@@ -154,24 +154,35 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     return files
 
 
+def named_files(files: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Files, each with a name that no other has."""
+    stems = Counter(file.stem for file in files)
+    return [(file.stem if stems[file.stem] == 1 else str(file), file) for file in files]
+
+
+def read_file(label: str, file: Path, options: Options, alone: bool) -> Iterator[tuple[str, Part]]:
+    """The traces of a file with their names: the file's, and the identifiers within it, which are all of
+    the name if it is the only file."""
+    try:
+        parts = READERS[file.suffix.lower()](file, options)
+    except OSError as error:
+        reason = error.strerror or str(error).partition("\n")[0]
+        raise TraceError(f"{file}: cannot be read: {reason}") from None
+    for part in parts:
+        if part.id == "":
+            yield label, part
+        else:
+            yield (part.id if alone else f"{label}/{part.id}"), part
+
+
 def read_files(files: Sequence[Path], options: Options) -> Iterator[tuple[str, Part]]:
     """The traces of files, each with a name that no other has."""
-    stems = Counter(file.stem for file in files)
-    for file in files:
-        label = file.stem if stems[file.stem] == 1 else str(file)
-        try:
-            parts = READERS[file.suffix.lower()](file, options)
-        except OSError as error:
-            reason = error.strerror or str(error).partition("\n")[0]
-            raise TraceError(f"{file}: cannot be read: {reason}") from None
-        for part in parts:
-            if part.id == "":
-                yield label, part
-            else:
-                yield (f"{label}/{part.id}" if len(files) > 1 else part.id), part
+    for label, file in named_files(files):
+        yield from read_file(label, file, options, alone=len(files) == 1)
 
 
-def _log(name: str, part: Part, options: Options) -> Log:
+def as_log(name: str, part: Part, options: Options) -> Log:
+    """A trace with its times in order."""
     times = part.times
     notes: tuple[str, ...] = ()
     timed = times is not None

@@ -54,6 +54,7 @@ class Options:
     skip_lines: int = 0
     repair_times: bool = False
     strict: bool = False  # every cell of every column counts, and names are whole headers
+    partial: bool = False  # variables that a file lacks are left out, unless it lacks all
 
 
 class Part(NamedTuple):
@@ -100,6 +101,15 @@ class Table(NamedTuple):
     ids: tuple[np.ndarray, list[str]] | None  # (rows,) codes, and the identifier of each
     times: np.ndarray | None  # (rows,) seconds
     n_rows: int
+
+
+def present(options: Options, there: Collection[str]) -> tuple[str, ...]:
+    """The variables to look for: those that are asked for; with `partial`, only those that are there,
+    or, so that an error names it, the first."""
+    wanted = options.variables or ()
+    if not options.partial:
+        return wanted
+    return tuple(name for name in wanted if name in there) or wanted[:1]
 
 
 def listed(names: Sequence[str]) -> str:
@@ -152,7 +162,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     else:
         name_place = None
         if options.variables is not None:
-            wanted = {name: place(name) for name in options.variables}
+            wanted = {name: place(name) for name in present(options, places)}
         else:
             wanted = {}
             for i, (whole, (name, _)) in enumerate(zip(header, split, strict=True)):
