@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from common import RESULTS, ROOT, command, head, save, table
 
@@ -107,9 +108,9 @@ class Judge:
 
 
 def trained(
-    own: OwnTraces, steps: int, device: str, changes: dict[str, Any], keep: Path | None
-) -> tuple[Callable[[Programs, Any], np.ndarray], dict[str, Any]]:
-    """A function from formulae to vectors of the rounded weights, and facts about the run."""
+    own: OwnTraces, steps: int, device: str, changes: dict[str, Any]
+) -> tuple[Any, distill.Config, dict[str, Any]]:
+    """The encoder, its configuration, and facts about the run."""
     begun = time.perf_counter()
     config = own.configured(
         preset(distill.PRESETS, "adapt", steps=steps, validate=steps, device=device,
@@ -125,17 +126,10 @@ def trained(
             "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
             "wall_seconds": time.perf_counter() - begun, **changes,
         }  # fmt: skip
-        if keep is not None:
-            publish_encoder(keep, config, encoder, families=24, own=own)
-        else:
-            round_weights(encoder)
+        return encoder, config, facts
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-    def embed(programs: Programs, kind: Any) -> np.ndarray:
-        return distill.embed(encoder, programs, kind=kind).cpu().numpy()
-
-    return embed, facts
+        torch._dynamo.reset()  # a function is compiled only so many times in a process
 
 
 def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
@@ -249,14 +243,21 @@ def main() -> None:
                 steps = 4
             else:
                 if system not in pace:
-                    pace[system] = trained(own, PROBE, options.device, changes, None)[1][
-                        "ms_per_step"
-                    ]
+                    pace[system] = trained(own, PROBE, options.device, changes)[2]["ms_per_step"]
                 steps = int(1000 * seconds / pace[system])
-            keep = options.keep and options.keep / f"{system}-{start}-{seconds}"
-            embed, facts = trained(own, steps, options.device, changes, keep)
+            encoder, config, facts = trained(own, steps, options.device, changes)
+            whole = {k: p.detach().clone() for k, p in encoder.state_dict().items()}
+            round_weights(encoder)  # as they are stored
+
+            def embed(programs: Programs, kind: Any, encoder: Any = encoder) -> np.ndarray:
+                return distill.embed(encoder, programs, kind=kind).cpu().numpy()
+
             found = judges[system].measure(embed)
             add({"system": system, "start": start, "asked_seconds": seconds, **facts, **found})
+            if options.keep:
+                encoder.load_state_dict(whole)
+                folder = options.keep / f"{system}-{start}-{seconds}"
+                publish_encoder(folder, config, encoder, families=24, own=own)
         except Exception as error:  # the other rows are still worth having
             traceback.print_exc()
             add({"system": system, "start": start, "asked_seconds": seconds, "error": repr(error)})

@@ -62,6 +62,7 @@ def publish_encoder(
     then vectors and directions are compared with the kernel on the training traces and on those held
     out, and the model has their schema.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = round_weights(encoder)
 
     def vectors(formulae: list[Formula]) -> np.ndarray:
