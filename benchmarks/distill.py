@@ -1,6 +1,7 @@
 """Distilling traces of one's own: error of the similarities after 40, 100 and 300 s of training.
 
     python benchmarks/distill.py --device cuda --npz naval.npz fuel.npz --budget 1500
+    python benchmarks/distill.py --recipe adapt-cpu --npz naval.npz fuel.npz      # on a CPU
 
 Systems: each .npz file given (arrays `signals` (N, V, P), `variables`, `dt`; a fifth of the traces is
 held out), and the eight channels of chasing-cars-8-like of the test bed (held out: other inputs, another
@@ -10,8 +11,8 @@ the test split, none of which, nor any relative, is trained on: by directions an
 kernel on the training traces and on the held-out ones. Steps per second are measured first, so that a
 schedule takes the seconds that were asked for; compiling and fitting the head come on top and are
 reported. Rows are written as they are found, and after --budget seconds nothing new is begun; the same
-command goes on with the rows that are missing. Writes results/distill-DEVICE.json and .md. --quick:
-small sizes, to see it work.
+command goes on with the rows that are missing. --recipe adapt-cpu: that preset as it is, once per
+system. Writes results/distill-DEVICE.json and .md. --quick: small sizes, to see it work.
 """
 
 from __future__ import annotations
@@ -108,12 +109,12 @@ class Judge:
 
 
 def trained(
-    own: OwnTraces, steps: int, device: str, changes: dict[str, Any]
+    own: OwnTraces, recipe: str, steps: int, device: str, changes: dict[str, Any]
 ) -> tuple[Any, distill.Config, dict[str, Any]]:
     """The encoder, its configuration, and facts about the run."""
     begun = time.perf_counter()
     config = own.configured(
-        preset(distill.PRESETS, "adapt", steps=steps, validate=steps, device=device,
+        preset(distill.PRESETS, recipe, steps=steps, validate=steps, device=device,
                every=max(1, steps // 10), **changes)
     )  # fmt: skip
     folder = Path(tempfile.mkdtemp())
@@ -185,6 +186,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--npz", type=Path, nargs="*", default=[])
     parser.add_argument("--seconds", type=int, nargs="*", default=[40, 100, 300])
+    parser.add_argument("--recipe", choices=("adapt", "adapt-cpu"), default="adapt")
     parser.add_argument("--budget", type=float, default=1500.0)
     parser.add_argument("--keep", type=Path, help="folder for the models")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -224,7 +226,10 @@ def main() -> None:
 
         add({"system": system, "start": "shipped", **judges[system].measure(as_is)})
     pace: dict[str, float] = {}  # ms per step
-    for system, start, seconds in plan(list(owns), options.seconds):
+    wanted = plan(list(owns), options.seconds)
+    if options.recipe != "adapt":
+        wanted = ((name, "shipped", 0) for name in owns)
+    for system, start, seconds in wanted:
         if (system, start, seconds) in done:
             continue
         changes: dict[str, Any] = dict(LONG if seconds == max(options.seconds) else SHORT)
@@ -241,11 +246,15 @@ def main() -> None:
             own = owns[system]
             if options.quick:
                 steps = 4
+            elif options.recipe != "adapt":
+                steps, changes = distill.PRESETS[options.recipe].steps, {}
             else:
                 if system not in pace:
-                    pace[system] = trained(own, PROBE, options.device, changes)[2]["ms_per_step"]
+                    pace[system] = trained(own, "adapt", PROBE, options.device, changes)[2][
+                        "ms_per_step"
+                    ]
                 steps = int(1000 * seconds / pace[system])
-            encoder, config, facts = trained(own, steps, options.device, changes)
+            encoder, config, facts = trained(own, options.recipe, steps, options.device, changes)
             whole = {k: p.detach().clone() for k, p in encoder.state_dict().items()}
             round_weights(encoder)  # as they are stored
 
