@@ -194,8 +194,11 @@ def main() -> None:
     options = parser.parse_args()
     began = time.perf_counter()
     count = 300 if options.quick else UNSEEN
+    given = command()
+    for path in (*options.npz, options.out, options.keep):
+        given = given.replace(str(path), path.name) if path else given
     record: dict[str, Any] = {
-        "command": command(), "seed": SEED, "machine": machine.facts(options.device),
+        "command": given, "seed": SEED, "machine": machine.facts(options.device),
         "formulae": count, "systems": {}, "rows": [],
     }  # fmt: skip
     name = f"distill-{'quick' if options.quick else options.device.partition(':')[0]}"

@@ -75,7 +75,7 @@ class Config(RunConfig):
 
     batch: int = 2048  # formulae per batch, all pairs of which are compared
     accumulate: int = 1  # batches per step
-    kernel: str = "robustness"  # the teacher: robustness, boolean or integrated; set by --traces
+    kernel: str = "robustness"  # the teacher: robustness, boolean or integrated
     traces: int = 1024  # fresh traces per batch
     sigma2: float = 0.2  # of the kernel
     loss: str = "squared"  # squared: pairs of a family weigh more; focal: the paper's
