@@ -1,4 +1,4 @@
-"""Distilling traces of one's own: error of the similarities after 40, 100 and 300 s of training.
+"""Distilling your own traces: error of the similarities after 40, 100 and 300 s of training.
 
     python benchmarks/distill.py --device cuda --npz naval.npz fuel.npz --budget 1500
     python benchmarks/distill.py --recipe adapt-cpu --npz naval.npz fuel.npz      # on a CPU
@@ -168,7 +168,7 @@ def page(record: dict[str, Any]) -> str:
         for name, s in record["systems"].items()
     ]
     return "\n".join([
-        "# Distilling traces of one's own", "",
+        "# Distilling your own traces", "",
         head(record), "",
         f"Mean absolute error of the kernel over all pairs of {record['formulae']} formulae of the test "
         "split. The rows of one system are comparable. Wall seconds include compiling, the head and the "

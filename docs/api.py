@@ -15,6 +15,7 @@ from types import ModuleType
 
 import rhovec
 import rhovec.library
+import rhovec.mining
 import rhovec.sklearn
 
 PAGE = Path(__file__).with_name("api.md")
@@ -47,13 +48,26 @@ SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
     ),
     "Verdicts about logs": (rhovec, ["explain"]),
     "Relations": (rhovec, ["compare", "Comparison"]),
+    "Mining": (rhovec, ["mine"]),
+    "What mining answers: rhovec.mining": (
+        rhovec.mining,
+        ["Mined", "DecisionList", "Bounded", "read_labelled"],
+    ),
     "Spaces": (rhovec, ["load", "Space", "Model", "RhovecWarning"]),
     "Search": (rhovec, ["Index", "Hit"]),
     "Published requirements: rhovec.library": (rhovec.library, ["requirements", "schemas"]),
-    "scikit-learn: rhovec.sklearn": (rhovec.sklearn, ["StlVectorizer"]),
+    "scikit-learn: rhovec.sklearn": (rhovec.sklearn, ["StlVectorizer", "StlClassifier"]),
     "Errors": (rhovec, ["RhovecError", "ParseError"]),
 }
-MADE_ELSEWHERE = ("Formula", "Space", "Model", "Index")  # nobody calls their constructors
+MADE_ELSEWHERE = (
+    "Formula",
+    "Space",
+    "Model",
+    "Index",
+    "Mined",
+    "DecisionList",
+    "Bounded",
+)  # nobody calls their constructors
 LIKE = dict.fromkeys(("BooleanKernel", "CentredKernel", "IntegratedKernel"), "StlKernel")
 
 

@@ -105,7 +105,7 @@ def test_formulae_of_a_table(tmp_path: Path) -> None:
 def test_mistakes_in_formulae_are_named(tmp_path: Path) -> None:
     file = tmp_path / "r.stl"
     file.write_text("x_0 > 1\n\n  G[0,1 x_0 > 1\n")
-    assert refused("parse", "-F", file).startswith(f"{file}:3, column 9: x_0 is no unit of time")
+    assert refused("parse", "-F", file).startswith(f"{file}:3, column 9: x_0 is not a unit of time")
     assert refused("parse", stdin="x_0 >\n").startswith("stdin:1, column 6: expected")
     assert refused("parse", "true", "x_0 + 1").startswith("formula 2, column 1: expected a formula")
     assert refused("parse", "true and\n x >").startswith("formula 1, line 2, column 5: expected")

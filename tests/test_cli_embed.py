@@ -69,6 +69,6 @@ def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:
     assert "threshold 1e+39" in refused("embed", "x_0 > 1e39")
     assert "kind" in refused("embed", "x_0 > 1", "--kind", "angle")
     assert "give a --schema" in refused("embed", "speed > 1", "x_0 > 1")
-    assert "is no folder" in refused("embed", "x_0 > 1", "--model", tmp_path / "none")
+    assert "is not a folder" in refused("embed", "x_0 > 1", "--model", tmp_path / "none")
     (tmp_path / "model" / "encoder.safetensors").write_bytes(b"")
     assert "SHA-256 differs" in refused("embed", "x_0 > 1")

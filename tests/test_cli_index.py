@@ -180,7 +180,7 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
     assert "Is a directory" in refused("search", tmp_path, "x_0 > 1")
     for content in (b"", b"x_0 > 1\n", bytes(range(256))):
         other.write_bytes(content)
-        assert "no rhovec library" in refused("search", other, "x_0 > 1")
+        assert "not a rhovec library" in refused("search", other, "x_0 > 1")
         assert "of this name already" in refused("build", other, "x_0 > 1")
         assert other.read_bytes() == content
     other.unlink()

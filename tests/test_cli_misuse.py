@@ -45,6 +45,7 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "similarity --by kernel": (TWO, {"--n-traces": "20"}),
     "decode": (["good.npy"], {"--space": "model", "--samples": "1"}),
     "compare": (TWO, {"--n-traces": "20"}),
+    "mine": ([], {"--traces": "labelled.csv", "--labels": "verdict", "--budget": "5"}),
     "index build": (["new", "x_0 > 1"], {"--n-traces": "24"}),
     "index add": (["library", "x_0 > 1"], {}),
     "index delete": (["library", "1"], {}),
@@ -106,7 +107,8 @@ CONTENTS = {  # of files; those without a suffix are tried under every one
 }
 SUFFIXES = {  # of what is read, by its option or, of an argument, its name
     "--formulae": [".stl", ".csv"], "--traces": [".csv", ".npy", ".parquet"],
-    "--space": [""], "--schema": [".json"], "--vectors": [".npy"], "--add": [".json"],
+    "--space": [""], "--schema": [".json"], "--start": [".stl"], "--vectors": [".npy"],
+    "--add": [".json"],
     "LIBRARY": [""], "OLD": [""], "FOLDER": [""], "VECTORS|FORMULA": [".npy", ".jsonl"],
 }  # fmt: skip
 WORDS = {
@@ -127,6 +129,8 @@ WORDS = {
     "--preset": ["", "nonsense"],
     "--units": ["", "x_0", "=m"],
     "--labels": ["", "x_0", "=P:0", "x_0=P", "x_0=P:a"],
+    "--positive": ["", "nonsense"],
+    "--cost": ["", "good", "nonsense=2", "good=x", "good=-1"],
     "--set": ["", "steps", "=1", "nonsense=1", "steps=x", "device=cpu"],
 }  # fmt: skip
 NUMBERS = ["", "x", "nan", "-7", "1 2", "1,5"]
@@ -227,7 +231,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bad",
         *(
             f"folder{s}"
-            for s in ("", ".csv", ".json", ".jsonl", ".npy", ".png", ".html", ".xml", ".parquet")
+            for s in (
+                "",
+                ".csv",
+                ".json",
+                ".jsonl",
+                ".npy",
+                ".png",
+                ".html",
+                ".stl",
+                ".svg",
+                ".xml",
+                ".parquet",
+            )
         ),
     ):
         (root / name).mkdir()
@@ -236,6 +252,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for suffix in {""} if "." in name else suffixes:
             (root / "bad" / f"{name}{suffix}").write_bytes(content)
     (root / "good.csv").write_text("x_0,x_1\n1,2\n2,3\n")
+    rows = [
+        f"{i},{t},{i % 2 + t},{t},{'good' if i % 2 else 'bad'}" for i in range(6) for t in range(3)
+    ]
+    (root / "labelled.csv").write_text("trace,time,x_0,x_1,verdict\n" + "\n".join(rows))
     (root / "good.stl").write_text("\n".join(TWO))
     np.save(root / "good.npy", np.eye(2, 24))
     table = np.random.default_rng(0).normal(size=(300, 2)).tolist()
@@ -287,8 +307,8 @@ def test_every_command_is_tried(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert set(commands()) == set(map(plain, RIGHT))
     assert sum(1 for name in RIGHT for _ in cases(name)) > 1000
     for name in ("parse", "check", "robustness", "embed", "similarity", "similarity --by kernel",
-                 "decode", "compare", "index search", "index duplicates", "index verify", "bench",
-                 "corpus stats"):  # fmt: skip
+                 "decode", "compare", "mine", "index search", "index duplicates", "index verify",
+                 "bench", "corpus stats"):  # fmt: skip
         arguments, options = RIGHT[name]
         given = [word for pair in options.items() for word in pair]
         assert call(*name.split(), *given, *arguments) == (0, ""), name

@@ -44,11 +44,12 @@ PYTHON_ONLY = {
     "train one with tokens=prefix": "a field of --set",
     'sigma2 must be a positive number for kind="cosine"': "commands take sigma2 from the kernel",
     "parse text with rv.parse first": "commands give formulae, never other objects",
-    "or take normalised=False": "no command has this option; the rest of the message says what to do",
-    "take a kernel with normalised=True": "commands make only such kernels",
+    "or pass normalised=False": "no command has this option; the rest of the message says what to do",
+    "use a kernel with normalised=True": "commands make only such kernels",
     "pass torch.as_tensor(traces)": "no command computes gradients",
     "variables=... goes with an array": "commands read arrays, not dicts",
     "sigma2 = ": "a condition in a sentence",
+    "(postgresql://?service=team)": "part of a URL",
     "schema must be a Schema": "commands read schemas from files",
 }
 

@@ -193,7 +193,7 @@ def test_all_wrong_lines_are_listed(file: Path) -> None:
         f"  {file}:1, column 10: expected a formula or an expression, found the end of the text",
         f"  {file}:3, column 5: expected a formula, but this is an expression; compare it with "
         "something (only a variable may stand alone, as a flag)",
-        f"  {file}:4, column 14: time bound 0.5 is no whole number of steps; to give bounds in "
+        f"  {file}:4, column 14: time bound 0.5 is not a whole number of steps; to give bounds in "
         "seconds, give the sampling step with --dt",
     ]
 
@@ -247,8 +247,8 @@ def test_arguments_use_what_files_define(file: Path) -> None:
         ("R9: speed > 0", ["embed"], "a model reads only the variables x_0, x_1, ..., not speed"),
         ("R9: true", ["embed"], "is constantly true, so it has no direction"),
         ("R9: x_0 > 1e300", ["embed"], "a formula has the threshold 1e+300"),
-        ("R9: once x_0 > 0", ["embed"], "signatures take it, in `rhovec index build` without"),
-        ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models do not know; exact signatures"),
+        ("R9: once x_0 > 0", ["embed"], "use exact signatures: `rhovec index build` without"),
+        ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models cannot read; use exact signatures"),
         ("R9: x_0 - x_1 > 0", ["similarity"], "a model reads only the variables"),
         ("R9: true", ["similarity", "--by", "kernel", "--n-traces", "9"], "is constant, so no kernel"),
         ("R9: true", ["index", "build", "new"], "is constant, so no kernel can compare it"),

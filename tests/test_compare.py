@@ -123,15 +123,22 @@ def case_counts(a: np.ndarray, b: np.ndarray) -> list[int]:
 
 
 def test_weaker_formulae_are_proved_to_be_implied() -> None:
-    for strong, weak in known_pairs(400, seed=0):
+    check_that_weaker_formulae_are_implied(200, seed=0)
+
+
+def check_that_weaker_formulae_are_implied(n: int, seed: int) -> None:
+    for strong, weak in known_pairs(n, seed):
         assert ONLY_A in impossible_cases(strong, weak), f"{strong} | {weak}"
         assert ONLY_B in impossible_cases(weak, strong)
         assert BOTH in impossible_cases(strong, ~weak)
         assert NEITHER in impossible_cases(~strong, weak)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_false_is_proved(seed: int) -> None:
+def test_nothing_false_is_proved() -> None:
+    check_that_nothing_false_is_proved(seed=0)
+
+
+def check_that_nothing_false_is_proved(seed: int) -> None:
     """Families of near misses, judged by every trace of the small world."""
     rng = np.random.default_rng(seed)
     families = []

@@ -22,6 +22,7 @@ from rhovec.demo import drawings
 from rhovec.demo.page import page
 from rhovec.demo.systems import systems
 from rhovec.demo.tour import DECODED, MAX_OTHER, MIN_SAME, REWRITTEN, Tour, tour
+from rhovec.drawing import ticks
 from rhovec.library import requirements
 from rhovec.models.model import load
 
@@ -173,7 +174,7 @@ def test_ticks_are_few_round_and_inside(seed: int) -> None:
     rng = np.random.default_rng(seed)
     low = rng.normal() * 10.0 ** rng.integers(-4, 5)
     high = low + 10.0 ** rng.uniform(-2, 4)
-    found = drawings.ticks(low, high, 5)
+    found = ticks(low, high, 5)
     assert 1 <= len(found) <= 6
     assert all(low - 1e-6 <= value <= high + 1e-6 for value in found)
     steps = np.diff(found)

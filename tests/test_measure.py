@@ -240,7 +240,7 @@ def test_bad_traces() -> None:
         TraceMeasure(x[0])
     with pytest.raises(TraceError, match="without a 0"):
         TraceMeasure(x[:0])
-    with pytest.raises(TraceError, match="without a 0"):
+    with pytest.raises(TraceError, match="the list is empty"):
         TraceMeasure([])
     with pytest.raises(TraceError, match="each given once, not a, a"):
         TraceMeasure(x, ["a", "a"])

@@ -247,7 +247,7 @@ def test_a_library_of_version_1_is_upgraded(tmp_path: Path) -> None:
     assert old.read_bytes() == before
     with pytest.raises(RhovecError, match="of this name already"):
         Index.upgrade(old, new)
-    with pytest.raises(RhovecError, match="no rhovec library of version 1"):
+    with pytest.raises(RhovecError, match="not a rhovec library of version 1"):
         Index.upgrade(new, tmp_path / "newer")
     change(old, ("DELETE FROM vectors WHERE id = 1", ()))
     with pytest.raises(RhovecError, match="entries are missing"):
@@ -354,23 +354,23 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
         Index.open(tmp_path)
     for content in (b"", b"x_0 > 0\n", bytes(range(256)) * 20, b"SQLite format 3\0" + bytes(5000)):
         path.write_bytes(content)
-        with pytest.raises(RhovecError, match=r"no rhovec library|damaged"):
+        with pytest.raises(RhovecError, match=r"not a rhovec library|damaged"):
             Index.open(path)
         assert path.read_bytes() == content
     path.unlink()
     with sqlite3.connect(path) as database:
         database.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value)")
     database.close()
-    with pytest.raises(RhovecError, match="no rhovec library of version"):
+    with pytest.raises(RhovecError, match="not a rhovec library of version"):
         Index.open(path)
 
 
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("CREATE TRIGGER t AFTER INSERT ON rows BEGIN DELETE FROM rows; END", "no rhovec library"),
-        ("CREATE VIEW w AS SELECT load_extension('x')", "no rhovec library"),
-        ("PRAGMA user_version=3", "no rhovec library of version 2"),
+        ("CREATE TRIGGER t AFTER INSERT ON rows BEGIN DELETE FROM rows; END", "not a rhovec library"),
+        ("CREATE VIEW w AS SELECT load_extension('x')", "not a rhovec library"),
+        ("PRAGMA user_version=3", "not a rhovec library of version 2"),
         ("DELETE FROM facts", "description is damaged"),
         ("UPDATE facts SET facts = replace(facts, '64', '65')", "description is damaged"),
         ("UPDATE facts SET identity = 'ff'", "description is damaged"),

@@ -88,7 +88,7 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("TIME[us];x\n0;1\n500000;2\n", {}, x(1, 2, t=[0, 0.5])),
     ("timestamp,x\n0,1\n1,2\n", {}, x(1, 2)),
     ("t,x\n0,1\n3,2\n", {"time_unit": "min"}, x(1, 2, t=[0, 180])),
-    ("t (fortnights),x\n0,1\n", {}, "{}: the times are in 'fortnights', which is no unit of time"),
+    ("t (fortnights),x\n0,1\n", {}, "{}: the times are in 'fortnights', which is not a unit of time"),
     ("t,x\n0,1\n", {"time_unit": "d"}, "time_unit must be one of ns, "),
     ("t,x\ns,m/s\n0,1\n1,2\n", {}, x(1, 2)),
     ("t;x\n[ms];[m/s]\n0;1\n1000;2\n", {}, x(1, 2)),

@@ -24,6 +24,7 @@ from .kernel import (
     KernelPCA,
     StlKernel,
 )
+from .mining import mine
 from .models.model import Model
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
@@ -67,6 +68,7 @@ __all__ = [
     "errors",
     "explain",
     "load",
+    "mine",
     "parse",
     "random_formulae",
     "read_logs",

@@ -17,7 +17,7 @@ class RhovecError(ValueError):
 
 
 class ParseError(RhovecError):
-    """Text that is no formula: where it stops making sense, and what was expected there."""
+    """Text that is not a formula: where it stops making sense, and what was expected there."""
 
     def __init__(self, message: str, text: str = "", position: int = 0):
         start = text.rfind("\n", 0, position) + 1

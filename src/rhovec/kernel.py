@@ -5,8 +5,8 @@
 where rho_a is the vector of a's robustness on N traces of a measure. Robustness is computed in the
 traces' precision (float32 for mu0), products and sums in float64 on every device: a Gram matrix is
 exact to about 1e-6 for its traces. A few traces (to 256 MB) are held between calls, more are drawn
-block by block each time, so memory does not grow with N. Kernels differ only in what they take of a
-trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`.
+block by block each time, so memory does not grow with N. Kernels differ only in what they compute
+from a trace (`features`); anchors, kernel PCA and a model's training need nothing but `gram`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .robustness.inputs import is_torch
 from .traces import BaseMeasure, Measure
 from .traces.measure import empty_floats
 
-Progress = Callable[[float], object]  # called with the share that is done
+Progress = Callable[[float], object]  # called with the share of the work that is done
 
 HELD_BYTES = 256 << 20  # traces up to this size are kept between calls, more are drawn anew
 ROWS = 4096  # formulae evaluated at once where their number is free
@@ -52,12 +52,12 @@ class Teacher(Protocol):
 
 
 def kernel_of_cosine(cosine: Any, sigma2: float) -> Any:
-    """k of the cosine k', of numbers, NumPy arrays or torch tensors."""
+    """Kernel value k for the cosine k': a number, a NumPy array or a torch tensor."""
     return _exp((cosine - 1) * (1 / sigma2))  # 1 / 0.2 is exact in float32, 0.2 is not
 
 
 def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:
-    """k' of k > 0: the inverse of `kernel_of_cosine`."""
+    """Cosine k' for the kernel value k > 0: the inverse of `kernel_of_cosine`."""
     return 1 + sigma2 * _log(kernel)
 
 
@@ -69,8 +69,8 @@ def cosine_of_kernel(kernel: Any, sigma2: float) -> Any:
 class SampledKernel(ABC):
     """Base of the kernels on traces: inner products of features over a measure's traces.
 
-    A kernel of your own is a subclass that says what it takes of a trace, `features`, and, where
-    that is more than one number, how many, `width`.
+    To define a kernel, derive a class with `features`, what it computes from each trace, and with
+    `width` if that is more than one number.
     """
 
     measure: Measure = field(default_factory=BaseMeasure)
@@ -124,14 +124,14 @@ class SampledKernel(ABC):
         return _by_rows(self._errors, rows, columns, progress)
 
     def similarity(self, first: Formulae, second: Formulae) -> Any:
-        """k of every pair, (A, B); a single formula drops its axis, so that two give a float."""
+        """Kernel value of each pair, (A, B); a single formula drops its axis, so two give a float."""
         return drop_axes(self.gram(first, second), first, second)
 
     def standard_error(self, first: Formulae, second: Formulae) -> Any:
         """The Monte Carlo standard error of `similarity`, in the same shape.
 
-        By the delta method, from how much the traces differ: k plus and minus 1.96 of it holds the
-        value for infinitely many traces 95 times in 100. For equivalent formulae it is about 0.
+        By the delta method: k plus or minus 1.96 standard errors covers the value for infinitely many
+        traces with probability 0.95. For equivalent formulae it is about 0.
         """
         return drop_axes(self.gram_errors(first, second), first, second)
 
@@ -399,7 +399,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
         (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
             f"the robustness of {excerpt(phi)} is 0 on every trace, so it has no angle with others; "
-            "leave it out, or take normalised=False"
+            "leave it out, or pass normalised=False"
         )
     return squares
 
@@ -414,7 +414,7 @@ def _require_cuda(device: str) -> None:
             'device="cuda" needs torch: pip install "rhovec[torch]"'
         ) from None
     if not torch.cuda.is_available():
-        raise MissingDependencyError('torch finds no CUDA device here; take device="cpu"')
+        raise MissingDependencyError('torch finds no CUDA device here; use device="cpu"')
 
 
 def drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:

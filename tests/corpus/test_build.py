@@ -100,7 +100,7 @@ def test_a_folder_with_something_else_is_refused(corpus: Path, tmp_path: Path) -
     with pytest.raises(RhovecError, match="1 or more"):
         build(tmp_path / "new", RECIPE, families=0)
     (tmp_path / "_manifest.json").write_text("{")
-    with pytest.raises(RhovecError, match="no JSON"):
+    with pytest.raises(RhovecError, match="not JSON"):
         corpus_stats(tmp_path)
 
 

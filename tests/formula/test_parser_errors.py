@@ -41,9 +41,9 @@ ERRORS = [
     ("x > 1 until[3, 1] y > 1", (1, 12), "interval [3, 1] ends before it starts"),
     ("always[-1,2] x > 1", (1, 8), "a time bound must not be negative or signed"),
     ("always[0,-2] x > 1", (1, 10), "a time bound must not be negative or signed"),
-    ("always[0.5,2] x > 1", (1, 8), "time bound 0.5 is no whole number of steps"),
+    ("always[0.5,2] x > 1", (1, 8), "time bound 0.5 is not a whole number of steps"),
     ("always[0,2.0] x > 1", (1, 10), "pass the sampling step (dt)"),
-    ("always[0,1e3] x > 1", (1, 10), "time bound 1e3 is no whole number of steps"),
+    ("always[0,1e3] x > 1", (1, 10), "time bound 1e3 is not a whole number of steps"),
     ("always[0,1000000000000001] x > 1", (1, 10), "larger than 1000000000000000 steps; use inf"),
     ("always[0,99999999999999999999] x>1", (1, 10), "larger than 1000000000000000 steps; use inf"),
     ("always[inf,inf] x > 1", (1, 8), "expected a number as left bound, found 'inf'"),
@@ -131,7 +131,7 @@ def test_errors_point_at_the_place() -> None:
 
 def test_a_bound_between_two_steps_is_an_error() -> None:
     with pytest.raises(
-        ParseError, match=r"0\.25 s is no whole number of steps of 0\.1 s"
+        ParseError, match=r"0\.25 s is not a whole number of steps of 0\.1 s"
     ) as caught:
         parse("always[0,0.25] x > 1", dt=0.1)
     assert caught.value.column == 10

@@ -104,7 +104,7 @@ def test_parameters_are_numbers_that_can_be_replaced(tmp_path: Path) -> None:
     assert given_.formula == rv.parse("always[0,2] x > -6")
     (other,) = read(text, parameters={"T": 1, "limit": "4e1"}, dt=0.25)
     assert other.formula == rv.parse("always[0,4] x > 80")
-    assert problems(text)[0].startswith("r.stl:3, column 14: time bound 0.5 is no whole number")
+    assert problems(text)[0].startswith("r.stl:3, column 14: time bound 0.5 is not a whole number")
     with pytest.raises(RhovecError, match="no file has the parameter U: there are T, limit"):
         read(text, parameters={"U": 1})
     with pytest.raises(RhovecError, match="parameter T=x, column 1: a parameter is a number"):
@@ -203,7 +203,7 @@ def test_requirements_stand_for_their_formulae(tmp_path: Path) -> None:
         ("param a =", "r.stl:1, column 10: expected a formula or an expression"),
         ("a := x > 0\nR1: a + 1 > 0", "r.stl:2, column 5: '+' takes numbers and variables, but"),
         ("a := x > 0\nR1: always[0,a] x > 0", "r.stl:2, column 14: a time bound is a number"),
-        ("param a = -1\nR1: F[0,a] x > 0", "r.stl:2, column 9: a time bound is a number from 0"),
+        ("param a = -1\nR1: F[0,a] x > 0", "r.stl:2, column 9: a time bound is a number, 0 or more"),
         ("a := x + 1\nR1: always a", "r.stl:2, column 12: expected a formula, but this is an exp"),
         ("R 1: x > 0", "r.stl:1, column 3: expected an operator or the end of the text, found '1' "
          "(before a colon stands an identifier of letters"),

@@ -194,9 +194,9 @@ def test_unknown_channels_are_named() -> None:
         SCHEMA.lower("speed > 1 and rpm < 4750")
     with pytest.raises(SchemaError, match=r"no channel '2 \* speed'"):
         SCHEMA.lower("2 * speed > 1")
-    with pytest.raises(SchemaError, match=r"'x_3' is no channel.*x_0 ... x_2"):
+    with pytest.raises(SchemaError, match=r"'x_3' is not a channel.*x_0 ... x_2"):
         SCHEMA.lift("x_3 > 1")
-    with pytest.raises(SchemaError, match="'speed' is no channel of a lowered formula"):
+    with pytest.raises(SchemaError, match="'speed' is not a channel of a lowered formula"):
         SCHEMA.lift("speed > 1")
 
 
@@ -211,15 +211,15 @@ def test_a_threshold_out_of_range_is_refused() -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("", "no expression"),
+        ("", "not an expression"),
         ("y4 - y5", r"written as 'y5 - y4'.*negate its mean"),
         ("-speed", "written as 'speed'"),
         ("speed - 3", "without a constant"),
         ("abs(speed)", "one linear expression"),
         ("speed) >= 0 and (gear", "one linear expression"),
-        ("speed >= 3", "no expression"),
-        ("always", "no expression"),
-        ("3", "no expression"),
+        ("speed >= 3", "not an expression"),
+        ("always", "not an expression"),
+        ("3", "not an expression"),
         (7, "must be of type str"),
     ],
 )
@@ -273,8 +273,8 @@ GOOD = {"expression": "speed"}
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
         ("[]", "must be a JSON object, not list"),
         ("{}", "lacks the key 'channels'"),
         ({"channels": []}, "at least one channel"),

@@ -215,7 +215,7 @@ def test_where_models_come_from(
     monkeypatch.setattr(models, "DEFAULT", folder)
     assert load().fingerprint == load(str(folder)).fingerprint
     for path in ("nowhere", "no/where/at/all", "../nowhere", tmp_path / "nothing"):
-        with pytest.raises(RhovecError, match="is no folder"):
+        with pytest.raises(RhovecError, match="is not a folder"):
             load(path)
     with pytest.raises(RhovecError, match="device must be"):
         load(folder, device="abacus")
@@ -239,7 +239,7 @@ def test_models_of_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)
     assert load("someone/model").fingerprint == load(folder).fingerprint
-    with pytest.raises(RhovecError, match=r"and the hub does not give it: 404$"):
+    with pytest.raises(RhovecError, match=r"and the hub does not have it: 404$"):
         load("someone/else")
     assert asked == ["someone/model", "someone/else"]
 

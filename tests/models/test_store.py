@@ -162,7 +162,7 @@ def test_what_cannot_be_a_model_is_not_saved(tmp_path: Path) -> None:
         with pytest.raises(RhovecError, match=message):
             store.save(target, shape, weights, facts)
     assert not (tmp_path / "a").exists()
-    with pytest.raises(RhovecError, match="is no folder"):
+    with pytest.raises(RhovecError, match="is not a folder"):
         store.read(tmp_path / "a")
 
 
@@ -257,5 +257,5 @@ def test_what_cannot_be_a_decoder_is_not_saved(tmp_path: Path) -> None:
         with pytest.raises(RhovecError, match=message):
             store.save_decoder(tmp_path, shape, weights, facts)
     assert (tmp_path / store.CONFIG).read_bytes() == before
-    with pytest.raises(RhovecError, match="is no folder"):
+    with pytest.raises(RhovecError, match="is not a folder"):
         store.save_decoder(tmp_path / "none", config.to_dict(), tensors, {})

@@ -310,7 +310,7 @@ INF[0, 0, 9] = -np.inf
         (rv.errors.TraceError, "names 2", "x_0 > 0", GOOD, {"variables": ["x_0", "x_1"]}),
         (rv.errors.TraceError, "twice", "x_0 > 0", GOOD, {"variables": ["x_0", "x_0", "y"]}),
         (rv.errors.TraceError, "has shape", "x_0 > x_1", {"x_0": GOOD[0], "x_1": GOOD[0, :1]}, {}),
-        (rv.errors.TraceError, "trace 1 of the list", "x_0 > 0", [GOOD[0], GOOD[0, :2]], {}),
+        (rv.errors.TraceError, "trace 1 has shape", "x_0 > 0", [GOOD[0], GOOD[0, :2]], {}),
         (rv.errors.FormulaError, "the list is empty", [], GOOD, {}),
         (rv.errors.FormulaError, "item 1 is a int", ["x_0 > 0", 3], GOOD, {}),
         (rv.errors.FormulaError, r"shape \(1,\)", "x_0 > 0", GOOD, {"thresholds": [1, 2]}),

@@ -127,7 +127,7 @@ class TestOnHostFloat64(TestOnHost):
     formulae = 200
 
 
-def test_source_compiles_for_hopper() -> None:
+def compile_by_nvidia(*options: bytes) -> None:
     """By NVIDIA's own compiler, which needs no GPU (from PyPI; part of the dev extra)."""
     folders = [Path(folder, "nvidia") for folder in site.getsitepackages()]
     libraries = [path for folder in folders for path in folder.glob("**/libnvrtc.so.*")]
@@ -141,11 +141,16 @@ def test_source_compiles_for_hopper() -> None:
         for traces in gpu.TRACES_A_WARP:
             name = f"evaluate<{real}, {traces}>".encode()
             assert nvrtc.nvrtcAddNameExpression(program, name) == 0
-    options = (ctypes.c_char_p * 1)(b"--gpu-architecture=sm_90")
-    result = nvrtc.nvrtcCompileProgram(program, 1, options)
+    given = (ctypes.c_char_p * len(options))(*options)
+    result = nvrtc.nvrtcCompileProgram(program, len(options), given)
     log = ctypes.create_string_buffer(1 << 16)
     nvrtc.nvrtcGetProgramLog(program, log)
     assert result == 0, log.value.decode()
+
+
+def test_source_compiles_for_hopper() -> None:
+    """To PTX, without optimisation; `make soak` makes machine code, which takes half a minute."""
+    compile_by_nvidia(b"--gpu-architecture=compute_90", b"--device-debug")
 
 
 def test_source_and_lowering_agree_on_numbers() -> None:

@@ -107,5 +107,5 @@ def test_mistakes_name_options(logs: Path, folder: Path, tmp_path: Path) -> None
     assert "--kind" in refused("embed", *PAIR, "--space", folder, "--kind", "kernel")
     assert "height" in refused("embed", "always height > 1", "--space", folder)
     assert "device" in refused("embed", *PAIR, "--space", folder, "--device", "cpu")
-    assert "is no folder" in refused("embed", *PAIR, "--space", tmp_path / "none")
+    assert "is not a folder" in refused("embed", *PAIR, "--space", tmp_path / "none")
     assert not out.exists()

@@ -285,7 +285,7 @@ def test_the_advice_in_the_messages_helps(phi: Formula) -> None:
         (lambda ids: ids[:-1], "wrapped"),
         (lambda ids: [t.BEGIN, SPACE, t.END], "wrapped"),
         (lambda ids: [], "wrapped"),
-        (lambda ids: [*ids[:2], 0, *ids[3:]], "token 2 is no symbol of a formula but unk"),
+        (lambda ids: [*ids[:2], 0, *ids[3:]], "token 2 is not a symbol of a formula but unk"),
         (lambda ids: [*ids[:3], t.CLS, *ids[4:]], "token 3 .* number 35"),
         (lambda ids: [*ids[:3], -1, *ids[4:]], "token 3 .* number -1"),
     ],

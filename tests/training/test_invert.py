@@ -257,7 +257,7 @@ def test_what_is_published_is_read_back(
     other = replace(again, width=64)
     with pytest.raises(RhovecError, match=r"the origin has width .*, not 64: set"):
         train(other, tmp_path / "other")
-    with pytest.raises(RhovecError, match="no decoder to begin with"):
+    with pytest.raises(RhovecError, match="no decoder to start from"):
         train(replace(again, origin=tiny.model), tmp_path / "none")
 
 

@@ -1,5 +1,5 @@
-"""The command line: `rhovec parse | check | robustness | compare | embed | similarity | decode | index |
-train | corpus | evaluate | bench | demo`.
+"""The command line: `rhovec parse | check | robustness | compare | mine | embed | similarity | decode |
+index | train | corpus | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one per line, so that
 commands pipe. A user's mistake is one line on stderr, in the words of the command line, and exit
@@ -28,6 +28,7 @@ from .demo import demo
 from .embed import embed
 from .evaluate import evaluate
 from .messages import in_options
+from .mine import mine
 from .output import TerminalStream, note
 from .parse import parse
 from .robustness import robustness
@@ -123,6 +124,7 @@ app.command()(grouped(parse))
 app.command()(grouped(check))
 app.command()(grouped(robustness))
 app.command()(grouped(compare))
+app.command()(grouped(mine))
 app.command()(grouped(embed))
 app.command()(grouped(similarity))
 app.command()(grouped(decode))

@@ -6,7 +6,6 @@ An interrupted build continues when the same command is given again, and writes 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..machine import cores
 from .output import replacing, require_output
 from .shared import JsonObject, picture, progress_bar
 
@@ -52,7 +52,7 @@ def build(
     from ..corpus.families import Recipe
 
     recipe = Recipe(seed=seed, family_size=family_size, channels=channels, max_nodes=max_nodes)
-    workers = workers or os.cpu_count() or 1
+    workers = workers or cores()
     with _progress() as progress:
         shards = build_corpus(folder, recipe, families=families, workers=workers, progress=progress)
     print(f"{families * family_size:,} formulae in {len(shards)} shards in {folder}")

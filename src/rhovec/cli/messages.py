@@ -26,19 +26,18 @@ HINTS = {
         "ask for its values at all times with --trace, or give --end hold"
     ),
     "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
-    'take device="cpu"': "give --device cpu",
+    'use device="cpu"': "give --device cpu",
     'device="cuda" needs torch': "--device cuda needs torch",
     'load it with device="cpu" or "cuda"': "give --device cpu or cuda",
-    "open it with vectors=, that model, to give formulae": "name that model with --space",
+    "open it with vectors=, that model": "name that model with --space",
     "(rv.simplify may do)": "(`rhovec parse` shows it simplified)",
     "give traces that have it, or lower the formula with a Schema": (
         "give --traces that have it, or a --schema"
     ),
     "lower the formula with a Schema first": "give a --schema",
     "bring its channel to smaller numbers with a Schema": "scale its channel with a --schema",
-    "signatures take it: rv.StlKernel(...).signatures(formula)": (
-        "signatures take it, in `rhovec index build` without --space and `rhovec similarity "
-        "--by kernel`"
+    "exact signatures: rv.StlKernel(...).signatures(formula)": (
+        "exact signatures: `rhovec index build` without --space, or `rhovec similarity --by kernel`"
     ),
     'ask for kind="kernel"': "give --kind kernel",
     ", or in Python with rv.Index.upgrade(old, new)": "",
@@ -47,6 +46,7 @@ HINTS = {
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {
+    "budget": "--budget",
     "begin": "--begin",
     "channels": "--channels",
     "confidence": "--confidence",
@@ -54,16 +54,19 @@ ARGUMENTS = {
     "error": "--error",
     "families": "--families",
     "family_size": "--family-size",
+    "folds": "--folds",
     "k": "-k",
     "layout": "--layout",
     "max_gap": "--max-gap",
     "max_nodes": "--max-nodes",
+    "max_size": "--max-size",
     "missing": "--missing",
     "n_traces": "--n-traces",
     "points": "--points",
     "resample": "--resample",
     "rounding": "--rounding",
     "samples": "--samples",
+    "seconds": "--seconds",
     "seed": "--seed",
     "sigma2": "--sigma2",
     "threshold": "--threshold",

@@ -145,7 +145,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def replacing_text(path: Path) -> Iterator[IO[str]]:
     """`replacing` for text in UTF-8."""
     with replacing(path) as stream:
-        # A file name, and so the name of a trace, may hold bytes that are no text.
+        # A file name, and so the name of a trace, may hold bytes that are not text.
         text = io.TextIOWrapper(stream, "utf-8", "backslashreplace", newline="", write_through=True)
         yield text
         text.detach()

@@ -313,18 +313,9 @@ class Reading(Files):
 
 
 @dataclass(frozen=True)
-class TraceReading(Reading):
-    """Formulae and traces, and how they are read."""
+class TraceFiles:
+    """Traces, and how they are read."""
 
-    dt: Annotated[
-        str | None,
-        option(
-            metavar="SECONDS|auto",
-            help="Sampling step: time bounds are then read as seconds, not as steps; "
-            "auto takes the step from the traces' time column.",
-            rich_help_panel=READING,
-        ),
-    ] = None
     traces: Annotated[
         list[Path] | None,
         option(
@@ -364,13 +355,17 @@ class TraceReading(Reading):
         ),
     ] = ""
 
+    def chosen(self) -> list[str] | None:
+        """What --variables names; None for all."""
+        return split_names(self.variables) or None
+
     def read_traces(self) -> Traces | None:
         """The traces; None without --traces."""
         from ..traces import read_traces
 
         if self.traces:
             return read_traces(
-                self.traces, layout=self.layout, variables=split_names(self.variables) or None,
+                self.traces, layout=self.layout, variables=self.chosen(),
                 id_column=self.id_column, time_column=self.time_column,
             )  # fmt: skip
         if (
@@ -382,6 +377,21 @@ class TraceReading(Reading):
                 "--layout, --variables, --id-column and --time-column go with --traces"
             )
         return None
+
+
+@dataclass(frozen=True)
+class TraceReading(TraceFiles, Reading):
+    """Formulae and traces, and how they are read."""
+
+    dt: Annotated[
+        str | None,
+        option(
+            metavar="SECONDS|auto",
+            help="Sampling step: time bounds are then read as seconds, not as steps; "
+            "auto takes the step from the traces' time column.",
+            rich_help_panel=READING,
+        ),
+    ] = None
 
     def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
         """The requirements and the traces that they are about.

@@ -85,7 +85,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise RhovecError(f"{path} is no JSON: {error}") from None
+        raise RhovecError(f"{path} is not JSON: {error}") from None
     if not isinstance(manifest, dict):
         raise RhovecError(f"{path} holds no parameters of a corpus")
     return manifest

@@ -360,7 +360,7 @@ def _partition(state, lo, hi):  # type: ignore[no-untyped-def]
             return start, stop, lo - start, ops.UNBOUNDED
         return lo - start, ops.UNBOUNDED, start, stop
     width = hi - lo
-    # All pairs (start, width) of the first window but (0, 0) and (lo, width), all alike.
+    # All pairs (start, width) of the first window but (0, 0) and (lo, width), equally likely.
     pair = 1 + below(state, (lo + 1) * (width + 1) - 2)
     start, part = pair // (width + 1), pair % (width + 1)
     return start, start + part, lo - start, hi - start - part

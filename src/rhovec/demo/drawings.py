@@ -11,10 +11,10 @@ import base64
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from html import escape
 
 import numpy as np
 
+from ..drawing import Frame, around, line, svg, text
 from ..library import Requirement
 from ..pages import BLUE, COLOURS, ORANGE, PURPLE
 from ..robustness import robustness
@@ -28,23 +28,6 @@ OFFSETS = tuple(  # of a text from its point: beside it, or off it
     for side in (1, -1)
 )
 LETTER = 0.58  # width of a letter, in sizes of the font, at most on average
-
-
-def svg(width: float, height: float, parts: Iterable[str], label: str, kind: str = "") -> str:
-    inside = "".join(parts)
-    return (
-        f'<svg class="{kind}" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="{escape(label)}">{inside}</svg>'
-    )
-
-
-def _text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
-    marks = f' class="{kind}"' * bool(kind) + f' text-anchor="{anchor}"' * (anchor != "start")
-    return f'<text x="{x:.1f}" y="{y:.1f}"{marks}>{escape(words)}</text>'
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    return f'<path class="{kind}" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"/>'
 
 
 # -- the map ---------------------------------------------------------------------------------------
@@ -129,9 +112,9 @@ def _labels(
             if inside and set(touched.tolist()) <= {i}:
                 boxes = np.concatenate([boxes, box[None]])
                 if down:
-                    out.append(_line(x, y, edge - np.sign(across) * 3, middle, "leader"))
+                    out.append(line(x, y, edge - np.sign(across) * 3, middle, "leader"))
                 anchor = "start" if across > 0 else "end"
-                out.append(_text(edge, middle + 0.35 * size, texts[i], anchor, "name"))
+                out.append(text(edge, middle + 0.35 * size, texts[i], anchor, "name"))
                 distance = np.minimum(distance, np.hypot(*(places - places[i]).T))
                 break
     return out
@@ -182,7 +165,7 @@ def matrix(requirements: Sequence[Requirement], values: np.ndarray, width: float
     lowest = side - 3
     for name in reversed(dict.fromkeys(domains)):  # from below, none nearer than a line to the next
         y = min(middles[name], lowest)
-        parts.append(_text(gutter - 8, y, name, "end"))
+        parts.append(text(gutter - 8, y, name, "end"))
         lowest = y - 15
     return svg(width, side + 2, parts, "similarity of all pairs of requirements", f"matrix {kind}")
 
@@ -221,57 +204,6 @@ def domain_colours(requirements: Sequence[Requirement]) -> dict[str, str]:
 # -- lines and points ------------------------------------------------------------------------------
 
 
-class Frame:
-    """Axes: a box in a drawing, and the ranges `x` and `y` that it shows."""
-
-    def __init__(
-        self, box: tuple[float, float, float, float], x: tuple[float, float], y: tuple[float, float]
-    ):
-        self.left, self.top, self.right, self.bottom = box
-        self.x, self.y = x, y
-
-    def across(self, x: np.ndarray | float) -> np.ndarray:
-        return self.left + (np.asarray(x) - self.x[0]) * (self.right - self.left) / (
-            self.x[1] - self.x[0]
-        )
-
-    def down(self, y: np.ndarray | float) -> np.ndarray:
-        return self.bottom - (np.asarray(y) - self.y[0]) * (self.bottom - self.top) / (
-            self.y[1] - self.y[0]
-        )
-
-    def axes(self, what_x: str, what_y: str, most: int = 4) -> list[str]:
-        """Grid, numbers and names; the x axis has none if `what_x` is empty."""
-        parts = []
-        for value in ticks(*self.y, most):
-            y = float(self.down(value))
-            parts.append(_line(self.left, y, self.right, y, "grid"))
-            parts.append(_text(self.left - 6, y + 4, f"{value:,g}", "end"))
-        if what_x:
-            for value in ticks(*self.x, 6):
-                parts.append(
-                    _text(float(self.across(value)), self.bottom + 17, f"{value:,g}", "middle")
-                )
-            middle = (self.left + self.right) / 2
-            parts.append(_text(middle, self.bottom + 34, what_x, "middle", "axis"))
-        parts.append(_text(4, self.top - 10, what_y, "start", "axis"))
-        return parts
-
-    def curve(self, x: np.ndarray, y: np.ndarray, colour: str) -> str:
-        points = zip(self.across(x).tolist(), self.down(y).tolist(), strict=True)
-        path = "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
-        return f'<path class="curve" stroke="{colour}" d="M{path}"/>'
-
-
-def ticks(low: float, high: float, count: int) -> list[float]:
-    """Up to `count` round numbers, evenly spaced, from low to high."""
-    rough = (high - low) / count
-    power = 10.0 ** np.floor(np.log10(rough))
-    step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
-    first, last = np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9)
-    return [round(i * step, 10) + 0.0 for i in np.arange(first, last + 1)]
-
-
 def agreement(exact: np.ndarray, neural: np.ndarray) -> str:
     """Neural against exact similarity, one dot per pair."""
     width, height = 400.0, 380.0
@@ -279,8 +211,8 @@ def agreement(exact: np.ndarray, neural: np.ndarray) -> str:
     frame = Frame((44, 30, width - 12, height - 42), ends, ends)
     where = zip(frame.across(exact).tolist(), frame.down(neural).tolist(), strict=True)
     dots = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in where)
-    line = _line(frame.left, frame.bottom, frame.right, frame.top, "zero")
-    parts = [*frame.axes("exact similarity", "neural similarity", 6), line]
+    diagonal = line(frame.left, frame.bottom, frame.right, frame.top, "zero")
+    parts = [*frame.axes("exact similarity", "neural similarity", 6), diagonal]
     parts.append(f'<path class="dots" stroke="{BLUE}" d="{dots}"/>')
     return svg(width, height, parts, "neural against exact similarity")
 
@@ -295,8 +227,8 @@ def traces(system: System) -> str:
     t = np.arange(values.shape[1]) * system.dt / seconds
     width, left = 400.0, 52.0
     ends = float(t[0]), float(np.ceil(t[-1]))
-    above = Frame((left, 28, width - 10, 168), ends, _around([values.min(), values.max(), *limits]))
-    below = Frame((left, 214, width - 10, 324), ends, _around([rho.min(), rho.max(), 0.0]))
+    above = Frame((left, 28, width - 10, 168), ends, around([values.min(), values.max(), *limits]))
+    below = Frame((left, 214, width - 10, 324), ends, around([rho.min(), rho.max(), 0.0]))
     name, margin_name = (
         ", ".join(dict.fromkeys(filter(None, (what, system.unit))))
         for what in (variable, "robustness")
@@ -304,17 +236,12 @@ def traces(system: System) -> str:
     parts = [*above.axes("", name), *below.axes(f"time, {unit}", margin_name)]
     for limit in limits:
         y = float(above.down(limit))
-        parts.append(_line(left, y, above.right, y, "limit"))
+        parts.append(line(left, y, above.right, y, "limit"))
     zero = float(below.down(0.0))
-    parts.append(_line(left, zero, below.right, zero, "zero"))
+    parts.append(line(left, zero, below.right, zero, "zero"))
     for trace, margin, colour in zip(values, rho, LINES, strict=True):
         parts.append(above.curve(t, trace, colour))
         parts.append(below.curve(t, margin, colour))
         start = float(below.down(margin[0]))
         parts.append(f'<circle cx="{left}" cy="{start:.1f}" r="4" fill="{colour}"/>')
     return svg(width, 366, parts, f"{system.title}: traces and robustness of: {title}")
-
-
-def _around(values: Sequence[float]) -> tuple[float, float]:
-    low, high = float(min(values)), float(max(values))
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)

@@ -79,12 +79,12 @@ class BoundReader(lexer.Cursor):
         else:
             raise self.fail(f"expected a number as {side} bound, found {self.found()}")
         if unit and unit not in SECONDS:
-            raise self.fail(f"{unit} is no unit of time; use {', '.join(SECONDS)}")
+            raise self.fail(f"{unit} is not a unit of time; use {', '.join(SECONDS)}")
         step = self.options.step
         if step is None:
             if unit or not lexer.DIGITS.fullmatch(token):
                 raise self.fail(
-                    f"time bound {token} {unit}".rstrip() + " is no whole number of steps; "
+                    f"time bound {token} {unit}".rstrip() + " is not a whole number of steps; "
                     "to give bounds in seconds, pass the sampling step (dt)",
                     start,
                 )
@@ -94,7 +94,7 @@ class BoundReader(lexer.Cursor):
             if steps.denominator != 1:
                 if self.options.rounding is None:
                     raise self.fail(
-                        f"time bound {token} {unit or 's'} is no whole number of steps of "
+                        f"time bound {token} {unit or 's'} is not a whole number of steps of "
                         f"{float(step):g} s; "
                         'change it, or pass rounding="nearest", "down" or "up"',
                         start,
@@ -116,7 +116,7 @@ class BoundReader(lexer.Cursor):
             ((amount, unit), *others) = parts
             if not others and amount >= 0:
                 return f"{amount:f}", unit
-        raise self.fail(f"a time bound is a number from 0 on, and {name} is none")
+        raise self.fail(f"a time bound is a number, 0 or more, and {name} is not")
 
     def number(self, token: str) -> Decimal:
         try:

@@ -54,7 +54,7 @@ class Formula:
     __slots__ = ("_hash", "_shape", "channels", "code", "thresholds")
 
     code: np.ndarray  # (nodes, 4) int64: operator, lo, hi, channel
-    thresholds: np.ndarray  # (nodes,) float64, 0 where the node is no atom
+    thresholds: np.ndarray  # (nodes,) float64, 0 where the node is not an atom
     channels: tuple[Channel, ...]  # in order of first use
     _hash: int | None
     _shape: tuple[np.ndarray, np.ndarray, int, int] | None
@@ -82,7 +82,7 @@ class Formula:
     def from_rows(cls, rows: Sequence[Row], *, check: bool = True) -> Formula:
         """Build from postfix rows (operator, lo, hi, channel or None, threshold).
 
-        check: refuse rows that are no formula; without it they are taken on trust.
+        check: refuse rows that are not a formula; without it they are taken on trust.
         """
         if check:
             try:
@@ -331,7 +331,7 @@ def _is_variable(value: object) -> bool:
 def compose(op: int, *operands: Formula, lo: int = 0, hi: int = ops.UNBOUNDED) -> Formula:
     """The formula `op` applied to operands; lo and hi are the window of a timed operator."""
     if not all(isinstance(o, Formula) for o in operands):
-        raise FormulaError("an operand is no Formula; parse text with rv.parse first")
+        raise FormulaError("an operand is not a Formula; parse text with rv.parse first")
     if len(operands) != ops.arity(op):
         raise FormulaError(f"{ops.NAMES[op]} takes {ops.arity(op)} operand(s), not {len(operands)}")
     if ops.is_timed(op):

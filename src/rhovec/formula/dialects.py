@@ -189,7 +189,7 @@ class _Reader:
         return int(window.code[-1, 1]), int(window.code[-1, 2])
 
     def reduce(self, binding: int) -> None:
-        """Complete the operators on the stack that bind at least this tight."""
+        """Complete the operators on the stack that bind at least this tightly."""
         while self.operators and self.operators[-1][0] >= binding:
             _, op, position, lo, hi = self.operators.pop()
             last = self.operands.pop()
@@ -512,7 +512,7 @@ class _Breach(_Reader):
             )
         super().calculate(op, position, left, right)
         if op in _COMPARISONS:
-            left.parts = None  # the value of a comparison is no number there
+            left.parts = None  # the value of a comparison is not a number there
 
 
 _BREACH_NAME = "Breach cannot read a signal with the name {}; rename it"

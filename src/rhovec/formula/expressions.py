@@ -103,7 +103,7 @@ def divided(value: Expression, divisor: Decimal) -> Expression:
 
 
 def _kept(terms: dict[Term, Decimal]) -> dict[Term, Decimal]:
-    """Without variables that have lost their coefficient; a quantity of 0 degC is not nothing."""
+    """Drop variables with the coefficient 0, but no quantities: 0 degC is not nothing."""
     return {n: c for n, c in terms.items() if c != 0 or isinstance(n, Quantity)}
 
 
@@ -185,7 +185,7 @@ def extremum(is_max: bool, parts: list[Expression]) -> Expression:
 
 
 def count(value: Expression) -> int:
-    """How many linear atoms a comparison with this expression expands to."""
+    """Number of linear atoms that a comparison with this expression expands to."""
     return 1 if isinstance(value, Linear) else sum(map(count, value.parts))
 
 

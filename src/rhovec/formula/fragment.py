@@ -41,8 +41,8 @@ def in_fragment(phi: Formula) -> Formula:
         rewritten = _without_past(expand(phi, _WITH_PAST))
         if rewritten is None:
             raise FormulaError(
-                f"{excerpt(given)} depends on the time before, which models do not know; exact "
-                "signatures take it: rv.StlKernel(...).signatures(formula)"
+                f"{excerpt(given)} depends on earlier samples, which models cannot read; use "
+                "exact signatures: rv.StlKernel(...).signatures(formula)"
             )
         phi = rewritten
     return expand(phi, FRAGMENT)

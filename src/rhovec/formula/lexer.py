@@ -26,8 +26,8 @@ DECIMAL = re.compile(_NUMBER)
 _WHOLE_NAME = re.compile(NAME)
 _QUOTABLE = re.compile(rf"[^{_CONTROL}]+")
 
-# Spelling -> operator. `==`, arithmetic and most functions are expanded, so they are no operators of
-# a Formula.
+# Spelling -> operator. `==`, arithmetic and most functions are expanded, so they are not
+# operators of a Formula.
 EQ, NE, ADD, SUB, MUL, DIV, NEG, POS, OPEN, ABS, MIN, MAX, RATE, CHANGED = range(100, 114)
 _SPELLINGS = {
     spelling: op for op, row in enumerate(ops.TABLE) for spelling in (row.name, *row.spellings)
@@ -119,7 +119,7 @@ class Cursor:
     def advance(self) -> str:
         """Read the next token."""
         match = TOKEN.match(self.text, self.end)
-        assert match is not None  # the last two groups see to it
+        assert match is not None  # always, by the last two groups
         self.kind = kind = match.lastgroup or ""
         self.token = token = match[kind]
         self.end = end = match.end()

@@ -118,7 +118,7 @@ def parse(
     """Read a formula.
 
     dt: the sampling step in seconds; time bounds are then read as seconds, otherwise as steps.
-    rounding: what to do with a bound that is no whole number of steps: "nearest", "down" or "up";
+    rounding: what to do with a bound that is not a whole number of steps: "nearest", "down" or "up";
         by default it is an error.
     discrete: variables whose values are modes or gears; `gear == 3` then means |gear - 3| <= 0.5.
     tolerance: the tolerance of `==` and `!=` on all other variables, one number or one by name.
@@ -387,7 +387,7 @@ class _Parser(BoundReader):
     # -- reducing --------------------------------------------------------------------------
 
     def reduce(self, binding: int) -> None:
-        """Complete the operators on the stack that bind at least so tight."""
+        """Complete the operators on the stack that bind at least this tightly."""
         operators, operands = self.operators, self.operands
         while operators and operators[-1][0] >= binding:
             operator = operators.pop()
@@ -431,7 +431,7 @@ class _Parser(BoundReader):
                     f"({name} x) or {name} (...)",
                     position,
                 )
-            self.hint = " (next takes the whole comparison; of a variable alone, write (next x))"
+            self.hint = " (next takes the whole comparison; for a single variable, write (next x))"
         if is_expression:
             assert isinstance(operand, _Comparison)
             self.operands.pop()
@@ -591,7 +591,7 @@ class _Parser(BoundReader):
         self.operands[-1] = chain.position
 
     def write_flag(self, chain: _Comparison) -> None:
-        """A variable alone where a formula is expected: it is at least one half."""
+        """A variable by itself where a formula is expected: it is at least one half."""
         flag = lone_variable(chain.expressions[0])
         if flag is None:
             raise self.fail(

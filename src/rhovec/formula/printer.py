@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 from . import operators as ops
 from .core import Formula
@@ -100,6 +101,7 @@ def number_text(value: float) -> str:
     return text.removesuffix(".0")
 
 
+@lru_cache(maxsize=4096)
 def channel_text(channel: Channel) -> str:
     """`y5 - y4`, `2 * x + y`, `x - prev x`."""
     parts: list[str] = []

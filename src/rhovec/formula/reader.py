@@ -75,6 +75,8 @@ def is_single(formulae: object) -> bool:
 
 def without_details(item: FormulaLike) -> Formula | str:
     """The formula of a requirement; others as they are."""
+    if isinstance(item, Formula | str):  # first, because the test of a protocol is slow
+        return item
     return item.formula if isinstance(item, HasFormula) else item
 
 
@@ -88,10 +90,13 @@ def _items(formulae: FormulaLike | Iterable[FormulaLike]) -> tuple[list[Formula 
         ) from None
     if not items:
         raise FormulaError("no formula given: the list is empty")
+    read: list[Formula | str] = []
     for i, item in enumerate(items):
-        if not is_single(item):
+        found = without_details(item)
+        if not isinstance(found, Formula | str):
             raise FormulaError(f"item {i} is a {type(item).__name__}, not a formula or its text")
-    return [without_details(item) for item in items], single
+        read.append(found)
+    return read, single
 
 
 def parse_programs(texts: Sequence[str]) -> Programs:

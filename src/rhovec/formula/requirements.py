@@ -45,7 +45,9 @@ MAX_WRITTEN_OUT = 5_000_000  # nodes that the definitions of all formulae togeth
 _COMMENT = re.compile(r"""((?:[^"`#]++|"[^"]*+"|`[^`]*+`|["`])*+)#.*""")
 _QUOTED = re.compile(r""""[^"]*+"|`[^`]*+`""")
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_NOT_UTF8 = re.compile("[\udc80-\udcff]")  # bytes that are no text, as `surrogateescape` reads them
+_NOT_UTF8 = re.compile(
+    "[\udc80-\udcff]"
+)  # bytes that are not text, as `surrogateescape` reads them
 _HEADER = re.compile(
     r"""\s*+ (?P<name>[\w./-]++) \s*+ (?:"(?P<title>[^"\n]*+)"\s*+)?+ (?:\[(?P<tags>[^][\n]*+)\]\s*+)?+
         :(?![:=])""",
@@ -83,7 +85,7 @@ class Requirement:
 
 
 def name_of(identifier: str, title: str) -> str:
-    """As both stand in a file: `BRAKE-7 "Pressure after pedal"`."""
+    """Identifier and title, as in a file: `BRAKE-7 "Pressure after pedal"`."""
     return " ".join(filter(None, (identifier, title and f'"{title}"')))
 
 

@@ -62,7 +62,7 @@ class SchemaChannel:
         try:
             atom = parse(f"({text}) >= 0")
         except ParseError as error:
-            raise SchemaError(f"channel {text!r} is no expression: {error.message}") from None
+            raise SchemaError(f"channel {text!r} is not an expression: {error.message}") from None
         if atom.size != 1 or atom.thresholds[0] != 0:
             raise SchemaError(
                 f"channel {text!r} must be one linear expression without a constant; "
@@ -202,7 +202,7 @@ class Schema:
     def options(self) -> dict[str, Any]:
         """What the schema says to `parse`.
 
-        A variable has the unit of a channel that it is alone in, or adds to or subtracts from others.
+        A variable has the unit of a channel that is this variable, or adds it to others or subtracts it.
         """
         return {
             "dt": self.dt,
@@ -313,7 +313,7 @@ class Schema:
             if channel == ((f"x_{i}", 1.0),):
                 return i
         raise SchemaError(
-            f"{channel_text(channel)!r} is no channel of a lowered formula; "
+            f"{channel_text(channel)!r} is not a channel of a lowered formula; "
             f"this schema lowers to x_0 ... x_{len(self.channels) - 1}"
         )
 
@@ -364,7 +364,7 @@ class Schema:
             try:
                 source = json.loads(source)
             except (json.JSONDecodeError, RecursionError) as error:
-                raise SchemaError(f"the schema is no JSON: {error}") from None
+                raise SchemaError(f"the schema is not JSON: {error}") from None
         stored = _checked_keys(cls, source, "the schema")
         channels = stored["channels"]
         _require(channels, list, "channels")

@@ -175,7 +175,7 @@ def _simplified(phi: Formula) -> Formula:
 
 
 def _constants(rows: list[Row], sizes: list[int]) -> list[bool | None]:
-    """True, False, or None for a node that is no constant."""
+    """True, False, or None for a node that is not a constant."""
     out: list[bool | None] = [None] * len(rows)
     for i, (op, lo, hi, *_) in enumerate(rows):
         b = out[i - 1]
@@ -329,7 +329,7 @@ class _Builder:
         return out
 
     def split(self, number: int) -> tuple[Span, int]:
-        """A node as a span over a node that is no such window: [0,0] over itself, if it is none."""
+        """Split a node into a span and the node under it; anything but a window has the span [0,0]."""
         span = _NOW
         while inner := span_of(*self.nodes[number][:3]):
             both = span.then(inner)

@@ -40,7 +40,7 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
         values = [registry.Quantity(Fraction(x), source).to(sink).magnitude for x in range(3)]
     except pint.DimensionalityError:
         raise UnitError(unit, f"{unit} cannot be converted to {target}") from None
-    except (pint.PintError, TypeError):  # pint takes logarithms of floats alone
+    except (pint.PintError, TypeError):  # pint takes logarithms of floats only
         values = []
     if len(values) < 3 or values[2] - values[1] != values[1] - values[0]:
         raise UnitError(

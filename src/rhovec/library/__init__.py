@@ -25,7 +25,7 @@ __all__ = ["Requirement", "Source", "System", "requirements", "schemas"]
 
 DEVIATIONS = 2  # standard deviations from the middle of a channel's range to its ends
 POINTS = 100  # of the traces that models are trained on
-_FRACTION = re.compile(r"\[[^\]]*\d\.\d")  # a time bound that is no whole number of seconds
+_FRACTION = re.compile(r"\[[^\]]*\d\.\d")  # a time bound that is not a whole number of seconds
 
 
 @dataclass(frozen=True)

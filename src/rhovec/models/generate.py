@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula.core import Formula
+from ..machine import cores
 from ..tokens.prefix import BEGIN, END, PAD, TENTHS, VOCABULARY, Grammar, from_prefix
 from ..traces.measure import require_memory
 from .decoder_config import DecoderConfig
@@ -25,7 +26,6 @@ from .layers import (
     attend,
     behind_norm,
     centred,
-    cores,
     finish_block,
     in_threads,
     normalise,

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from threading import Lock
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+
+from ..machine import cores
 
 EPSILON = 1e-5  # added to a variance by layer norms; torch's default
 Part = TypeVar("Part")
@@ -141,10 +142,6 @@ def ranges(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
 
 
 # -- threads ---------------------------------------------------------------------------------------
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_threads(work: Callable[[Part], None], parts: Sequence[Part]) -> None:

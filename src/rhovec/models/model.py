@@ -8,7 +8,7 @@ Vectors are computed by NumPy, or by torch if a device is given ("cpu" or "cuda"
 A vector does not depend on its batch, and formulae that parse to the same formula have the same vector.
 A formula outside the range of the training is embedded with a warning that says which error to expect.
 
-A model on traces of one's own has a schema: it reads formulae in the traces' names, units and seconds,
+A model on your own traces has a schema: it reads formulae in the traces' names, units and seconds,
 and answers in them. `Programs`, and formulae over x_0, x_1, ... where the schema has no such names, are
 taken as lowered by it already.
 """
@@ -257,7 +257,7 @@ class Model:
         return unit_rows(vectors, (self.dimension,), wanted).astype(np.float32)
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
-        """What in the formulae is outside the range of the training."""
+        """Values of the formulae that are outside the range of the training."""
         return self._outside(self._read(formulae)[0])
 
     @former_arguments(n_signals="n_traces")
@@ -436,7 +436,7 @@ def _folder(path: str | Path | None) -> Path:
     except (OSError, ValueError) as error:
         line = str(error).strip().partition("\n")[0]
         raise RhovecError(
-            f"there is no folder {path}, and the hub does not give it: {line}"
+            f"there is no folder {path}, and the hub does not have it: {line}"
         ) from None
 
 

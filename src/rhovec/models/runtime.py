@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import MissingDependencyError
 from ..formula.programs import Programs
+from ..machine import cores
 from ..tokens.tree import TreeTokens, tree_tokens
 from .config import FAR, SCALES, EncoderConfig
 from .heads import Kind, make_head
@@ -23,7 +24,6 @@ from .layers import (
     Room,
     attend,
     centred,
-    cores,
     finish_block,
     in_threads,
     normalise,

@@ -40,9 +40,7 @@ FACTS: dict[str, type] = {
     "evaluation": list,  # rows of rhovec.evaluation
     "range": dict,  # kind of RANGE -> {"largest": number, "error": mean error beyond it or None}
 }
-OPTIONAL = (
-    "schema",
-)  # facts of a model on traces of one's own: its channels, as a schema has them
+OPTIONAL = ("schema",)  # facts of a model on your own traces: its channels, as a schema has them
 RANGE = ("threshold", "left bound", "right bound", "nodes", "depth")
 DECODER_FACTS: dict[str, type] = {"training": dict, "evaluation": list}
 Config = TypeVar("Config", EncoderConfig, DecoderConfig)
@@ -117,7 +115,7 @@ def read_decoder(folder: str | Path) -> tuple[DecoderConfig, dict[str, np.ndarra
 
 
 def read_schema(config: Mapping[str, Any], encoder: EncoderConfig, where: str) -> Schema | None:
-    """The schema of a model on traces of one's own; None if it has none."""
+    """The schema of a model on your own traces; None if it has none."""
     if "schema" not in config:
         return None
     try:
@@ -208,7 +206,7 @@ def _table(head: Any, rows: Any) -> list[str]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise RhovecError(f"there is no model: {folder} is no folder")
+        raise RhovecError(f"there is no model: {folder} is not a folder")
     path = folder / CONFIG
     data = _read_file(path)
     try:
@@ -243,7 +241,7 @@ def _check_facts(config: Mapping[str, Any], where: str) -> None:
 
 
 def _check_measure(teacher: Mapping[str, Any], encoder: EncoderConfig, where: str) -> None:
-    """Refuse a teacher whose traces have another size than the encoder, and its weights, say."""
+    """Refuse a teacher whose traces do not have the size that the encoder was made for."""
     measure = teacher.get("measure")
     if isinstance(measure, dict):
         for name, known in (("points", encoder.points), ("n_variables", encoder.channels)):

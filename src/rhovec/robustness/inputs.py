@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
+from ..traces.measure import held_to_one_length
 
 _CHECK_BLOCK = 1 << 22  # numbers tested for finiteness at a time, so that memory stays constant
 
@@ -42,7 +43,8 @@ def as_trace_array(traces: Any, variables: Sequence[str] | None, used: Sequence[
     elif isinstance(traces, list | tuple) and (not traces or not np.isscalar(traces[0])):
         if not traces:
             raise TraceError("no traces given: the list is empty")
-        values, lengths = _hold_to_one_length(traces)
+        arrays = [_as_floats(trace, f"trace {i}") for i, trace in enumerate(traces)]
+        values, lengths = held_to_one_length(arrays)
     else:
         values = _as_floats(traces, "traces")
     if values.ndim != 3:
@@ -111,27 +113,6 @@ def _stack_columns(columns: dict[str, Any]) -> Any:
 
         return torch.stack(list(arrays.values()), dim=1)
     return np.stack(list(arrays.values()), axis=1)
-
-
-def _hold_to_one_length(traces: Sequence[Any]) -> tuple[Any, list[int]]:
-    """Stack traces (V, P_i), each held at its last sample up to the longest."""
-    arrays = [_as_floats(s, f"trace {i}") for i, s in enumerate(traces)]
-    for i, a in enumerate(arrays):
-        if a.ndim != 2 or 0 in a.shape or a.shape[0] != arrays[0].shape[0]:
-            raise TraceError(
-                f"trace {i} of the list must have shape ({arrays[0].shape[0]}, points), "
-                f"not {tuple(a.shape)}"
-            )
-    lengths = [int(a.shape[1]) for a in arrays]
-    longest = max(lengths)
-    if is_torch(arrays[0]):
-        import torch
-
-        held = [torch.cat([a, a[:, -1:].expand(-1, longest - a.shape[1])], dim=1) for a in arrays]
-        return torch.stack(held), lengths
-    return np.stack(
-        [np.pad(a, ((0, 0), (0, longest - a.shape[1])), "edge") for a in arrays]
-    ), lengths
 
 
 def _require(used: Sequence[str], names: Sequence[str]) -> None:

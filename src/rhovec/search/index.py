@@ -153,8 +153,8 @@ class Index:
         """Open a library that was built before.
 
         path, library: as in `build`.
-        vectors: what it was built with; only a model of your own must be given. Without
-            its model, a library can only be asked with vectors.
+        vectors: what it was built with; only a model of your own must be given. Without its model, a
+            library can only be searched by vector.
         """
         chosen = None if vectors is None else as_vectors(vectors)
         backend: Backend
@@ -346,7 +346,7 @@ class Index:
         if self.vectors is None:
             raise RhovecError(
                 f"{self._backend.name} has vectors of the model {self._backend.facts.fingerprint}: "
-                "open it with vectors=, that model, to give formulae"
+                "to search it by formula, open it with vectors=, that model"
             )
         return self.vectors
 
@@ -395,7 +395,7 @@ class Index:
     def _groups(
         self, threshold: float, kernel: Kernel | None, progress: Progress | None
     ) -> Iterator[list[Hit]]:
-        """One entry after the other takes those near it that are similar and not taken yet.
+        """Groups: entry by entry, each with the similar ones near it that are in no group yet.
 
         Entries whose neighbourhoods have nothing in common are judged together, in one call.
         """
@@ -421,7 +421,7 @@ class Index:
     def _judged(
         self, waiting: list[list[Hit]], threshold: float, kernel: Kernel | None, done: set[int]
     ) -> Iterator[list[Hit]]:
-        """What the exact kernel leaves of each group: the first, and those similar to it."""
+        """Groups as the exact kernel confirms them: the first entry, and those similar to it."""
         if not waiting:
             return
         judge, firsts, others = self._judge(
@@ -484,10 +484,11 @@ def _embedded(
 
 
 def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -> Requirement:
-    """What is stored: what the item says itself, and the arguments that go with it."""
-    known = item if isinstance(item, Requirement) else Requirement(phi)
-    identifier = name or _identifier(known.id or None) or ""
-    return replace(known, formula=phi, id=identifier, tags=(*_labels(known.tags), *tags))
+    """The entry to store: what the item says itself, completed by the arguments."""
+    if not isinstance(item, Requirement):
+        return Requirement(phi, name or "", tags=tuple(tags))
+    identifier = name or _identifier(item.id or None) or ""
+    return replace(item, formula=phi, id=identifier, tags=(*_labels(item.tags), *tags))
 
 
 def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -496,7 +497,7 @@ def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
 
 
 def _parsed(formulae: Iterable[FormulaLike], schema: Schema | None) -> list[Formula]:
-    """Text is read as the schema says: in its units and seconds."""
+    """Formulae, parsed in the units and seconds of the schema if there is one."""
     if schema is not None:
         formulae = [schema.parse(f) if isinstance(f, str) else f for f in formulae]
     return as_formulae(formulae)[0]

@@ -20,6 +20,7 @@ import os
 import sqlite3
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,7 +58,7 @@ REASONS = {  # words in SQLite's messages, and what to say
     "full": "cannot be written: the disk is full",
     "disk I/O": "cannot be read or written: the disk reports an error",
     "unable to open": "cannot be opened; are it and its folder yours to read and write?",
-    "not a database": "no rhovec library",
+    "not a database": "not a rhovec library",
     "closed": "the index was closed; open it again",
 }
 REPAIR = "restore it from a copy, or build it again"
@@ -111,7 +112,7 @@ class Rows:
 
     @classmethod
     def create(cls, file: Path | str, facts: Facts, name: str) -> Rows:
-        """No rows yet, in memory or in a file that nobody else knows."""
+        """An empty library, in memory or in a file that nobody else knows."""
         with clear_errors(name):
             database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
             for pragma in (
@@ -157,7 +158,7 @@ class Rows:
                     )
                 tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
                 if (application, version, tables) != (APPLICATION, VERSION, set(SCHEMA)):
-                    raise RhovecError(f"{path}: no rhovec library of version {VERSION}")
+                    raise RhovecError(f"{path}: not a rhovec library of version {VERSION}")
                 if mode == "mode=rw":
                     database.execute("PRAGMA journal_mode=WAL")
                     database.execute("PRAGMA synchronous=FULL")
@@ -237,8 +238,8 @@ class Rows:
                 encoded = batch.vectors.astype(TYPES[self.facts.stored])
                 rows = []
                 for one, vector in zip(batch.requirements, encoded, strict=True):
-                    phi, tags = one.formula, json.dumps(sorted(set(one.tags)))
-                    label = labels.number(json.dumps(phi.variables), tags)
+                    phi, tags = one.formula, _json_of(tuple(sorted(set(one.tags))))
+                    label = labels.number(_json_of(phi.variables), tags)
                     row = (end, str(phi), one.id, one.title, one.source, phi.depth, label)
                     data = vector.tobytes()
                     checksum = checksum_of(self._salt, b"row", row, data)
@@ -289,7 +290,7 @@ class Rows:
                 raise
 
     def _require_same_file(self) -> None:
-        """What goes to a file that was removed or replaced would be lost."""
+        """Refuse to write to a file that was removed or replaced: the rows would be lost."""
         if self.path and _file_number(self.path) != self._file:
             raise RhovecError(
                 f"{self.name}: the file was removed or replaced after it was opened; open it again"
@@ -467,6 +468,11 @@ def checksum_of(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b
     return int.from_bytes(digest[:8], "little", signed=True)
 
 
+@lru_cache(maxsize=4096)  # a library has few combinations of names
+def _json_of(names: tuple[str, ...]) -> str:
+    return json.dumps(names)
+
+
 def texts_of(text: str) -> list[str]:
     """A list of texts, from JSON."""
     names = json.loads(text)
@@ -501,7 +507,7 @@ def require_sqlite(path: Path) -> None:
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
     if head != b"SQLite format 3\0":
-        raise RhovecError(f"{path}: no rhovec library")
+        raise RhovecError(f"{path}: not a rhovec library")
 
 
 @contextmanager

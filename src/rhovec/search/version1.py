@@ -47,7 +47,7 @@ def reading(path: Path) -> Iterator[tuple[Facts, Iterator[Batch]]]:
         ]
         tables = {sql for (sql,) in database.execute("SELECT sql FROM sqlite_master")}
         if head != [APPLICATION, 1] or tables != SCHEMA:
-            raise RhovecError(f"{path}: no rhovec library of version 1")
+            raise RhovecError(f"{path}: not a rhovec library of version 1")
         found = dict(database.execute("SELECT name, value FROM facts"))
         try:
             facts = _facts(found)

@@ -131,7 +131,7 @@ def save(folder: Path, content: Content) -> None:
 def read(folder: Path) -> Content:
     where = str(folder / DESCRIPTION)
     if not folder.is_dir():
-        raise RhovecError(f"there is no space: {folder} is no folder")
+        raise RhovecError(f"there is no space: {folder} is not a folder")
     for last in (False, True):  # a space that is saved meanwhile has a new data file
         try:
             description = json.loads((folder / DESCRIPTION).read_bytes())

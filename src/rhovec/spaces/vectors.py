@@ -62,7 +62,7 @@ class Signatures:
 
     def __post_init__(self) -> None:
         if not self.source.normalised:
-            raise RhovecError("signatures are unit vectors: take a kernel with normalised=True")
+            raise RhovecError("signatures are unit vectors: use a kernel with normalised=True")
 
     @property
     def fingerprint(self) -> str:

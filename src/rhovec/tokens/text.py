@@ -114,7 +114,7 @@ def decode(ids: Iterable[int]) -> str:
     for at, i in enumerate(body, start=2):
         if not END < i < CLS:
             name = SYMBOLS[i] if 0 <= i < CLS else f"number {i}"
-            raise FormulaError(f"token {at} is no symbol of a formula but {name}")
+            raise FormulaError(f"token {at} is not a symbol of a formula but {name}")
     return "".join(SYMBOLS[i] for i in body).replace("@", " ")
 
 
@@ -150,7 +150,7 @@ def _check_operators(programs: Programs) -> None:
 
 
 def _numbers(thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Thresholds (rows,) in units, (rows,) int64, and the symbols of those that are no such number.
+    """Thresholds (rows,) in units, (rows,) int64, and the symbols of those that are not.
 
     The second array holds these symbols one after the other, int16; row i has those from ends[i] to
     ends[i + 1], and none where its units tell all. Below 16 digits, two decimals are never the same

@@ -118,7 +118,7 @@ def read_mat(file: Path, options: Options) -> list[Part]:
     except (MatReadError, ValueError, TypeError, EOFError, OSError, IndexError, KeyError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        raise TraceError(f"{file}: no readable .mat file") from None
+        raise TraceError(f"{file}: not a readable .mat file") from None
     arrays = {name: value for name, value in found.items() if not name.startswith("__")}
     while len(arrays) == 1 and isinstance(only := next(iter(arrays.values())), dict):
         arrays = only
@@ -200,7 +200,7 @@ def read_parquet(file: Path, options: Options) -> list[Part]:
         found = parquet.read_table(file, columns=used)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(
-            f"{file}: no readable parquet file: {str(error).splitlines()[0]}"
+            f"{file}: not a readable parquet file: {str(error).splitlines()[0]}"
         ) from None
     return _from_arrow(str(file), found, options)
 
@@ -214,7 +214,7 @@ def read_frame(frame: Any, name: str, options: Options) -> list[Part]:
     try:
         return _from_arrow(name, pyarrow.table(frame), options)
     except (pyarrow.ArrowException, TypeError) as error:
-        raise TraceError(f"{name}: no readable table: {str(error).splitlines()[0]}") from None
+        raise TraceError(f"{name}: not a readable table: {str(error).splitlines()[0]}") from None
 
 
 def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:

@@ -1,7 +1,7 @@
 """Columns of text as numbers: plain ones, with a decimal comma, flags, and names of modes.
 
 A column is converted a block of cells at a time, by pyarrow where it is installed, which takes a
-seventh of Python's time. Texts that are no numbers are kept as codes, one per different text.
+seventh of Python's time. Texts that are not numbers are kept as codes, one per different text.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def read_logs(
     time_unit: their unit (default: that of the header, as in `Time (ms)`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
-    flags: channels that formulae use as flags: where a file has only 0 and 1, these are no numbers.
+    flags: channels that formulae use as flags: where a file has only 0 and 1, these are not numbers.
     encoding: of text files (default: UTF-8, or UTF-16 with its mark).
     skip_lines: lines before the header.
     repair_times: sort rows whose times do not increase, and take the last of several at one time.

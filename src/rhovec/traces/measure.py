@@ -8,7 +8,6 @@ when variables are added, and any number of traces can be streamed in constant m
 from __future__ import annotations
 
 import math
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import TraceError
-from ..machine import memory
+from ..machine import cores, memory
 from .reading import PathLike, as_names, listed, read_traces
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1024  # traces; changing it changes what every seed draws
 DEFAULT_TRACES = 1000
-AHEAD = min(8, os.cpu_count() or 1)  # blocks drawn at once
+AHEAD = min(8, cores())  # blocks drawn at once
 _TINY = float(np.finfo(np.float32).tiny)  # keeps a single spacing of 0 from being divided by itself
 
 
@@ -162,7 +161,9 @@ class TraceMeasure:
         self, traces: np.ndarray | Sequence[np.ndarray], variables: Sequence[str] | None = None
     ):
         if isinstance(traces, list | tuple):
-            values = _held_to_one_length(traces)
+            if not traces:
+                raise TraceError("no traces given: the list is empty")
+            values, _ = held_to_one_length([_real(x, f"trace {i}") for i, x in enumerate(traces)])
         else:
             values = _real(traces, "traces")
         self.values: np.ndarray = values
@@ -265,15 +266,23 @@ def _real(values: Any, what: str) -> np.ndarray:
     return array
 
 
-def _held_to_one_length(traces: Sequence[Any]) -> np.ndarray:
-    """(N, V, P) of traces (V, P_i), each extended to the longest by its last sample."""
-    arrays = [_real(trace, f"trace {i}") for i, trace in enumerate(traces)]
+def held_to_one_length(arrays: Sequence[Any]) -> tuple[Any, list[int]]:
+    """Traces (V, P_i) as one array (N, V, P), each extended by its last sample; and all P_i.
+
+    arrays: all of NumPy, or all of torch.
+    """
     for i, array in enumerate(arrays):
         if array.ndim != 2 or 0 in array.shape or len(array) != len(arrays[0]):
             raise TraceError(
-                f"trace {i} has shape {array.shape}; give each one as (variables, points), "
+                f"trace {i} has shape {tuple(array.shape)}; give each one as (variables, points), "
                 "all with the same variables"
             )
-    longest = max((a.shape[1] for a in arrays), default=0)
-    held = [np.pad(a, ((0, 0), (0, longest - a.shape[1])), "edge") for a in arrays]
-    return np.array(held)
+    lengths = [int(array.shape[1]) for array in arrays]
+    missing = [max(lengths) - length for length in lengths]
+    pairs = list(zip(arrays, missing, strict=True))
+    if isinstance(arrays[0], np.ndarray):
+        return np.stack([np.pad(a, ((0, 0), (0, n)), "edge") for a, n in pairs]), lengths
+    import torch
+
+    held = [torch.cat([a, a[:, -1:].expand(-1, n)], dim=1) for a, n in pairs]
+    return torch.stack(held), lengths

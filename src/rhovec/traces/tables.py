@@ -35,7 +35,7 @@ class Source(Protocol):
         """The place of a row in the file: ":7"."""
 
     def incomplete(self, row: int, column: str) -> TraceError:
-        """The error about a cell that is no number, where every cell must be one."""
+        """The error about a cell that is not a number, where every cell must be one."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _time_unit(
         unit = split_unit(header[place])[1]
     if unit is not None and unit not in SECONDS:
         raise TraceError(
-            f"{source}: the times are in {unit!r}, which is no unit of time; name one of "
+            f"{source}: the times are in {unit!r}, which is not a unit of time; name one of "
             f"{', '.join(SECONDS)} with --time-unit"
         )
     return unit

@@ -265,8 +265,8 @@ def total_loss(
 ) -> Tensor:
     """Weighted pair loss, plus a small loss on the cosines if the rows have them.
 
-    For unrelated formulae the kernel is nearly 0 and carries hardly a gradient. smallest: the kernel of
-    the cosine -1; below it a teacher that is no kernel of a cosine asks for no more.
+    For unrelated formulae the kernel is nearly 0 and carries hardly any gradient. smallest: the kernel
+    value of the cosine -1; smaller ones, which only a teacher without cosines has, count as this.
     """
     loss = pair_loss(implied_kernel(rows, kind, config.sigma2), target, family, config)
     if kind == "cosine":

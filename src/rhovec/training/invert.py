@@ -307,7 +307,7 @@ class DecoderTask(Task[Decoder]):
         if config.origin:
             stored = store.read_decoder(config.origin)
             if stored is None:
-                raise RhovecError(f"the model in {config.origin} has no decoder to begin with")
+                raise RhovecError(f"the model in {config.origin} has no decoder to start from")
             begin_with(self.student, *stored)
 
     def batches(self, start: tuple[int, ...] | None) -> Generator[Work, None, None]:
@@ -425,7 +425,7 @@ def _read(ids: Sequence[int], by_text: bool) -> Formula | None:
 
 
 def readable(phi: Formula | None, channels: int) -> Formula | None:
-    """The formula if it has a vector, else None: text can say x_0 > x_1, x_9, and 60 digits."""
+    """The formula, or None if it has no vector: text may hold x_0 > x_1, x_9 or 60 digits."""
     if phi is None or abs(phi.thresholds).max() > MAX_THRESHOLD:
         return None
     known = {((f"x_{i}", 1.0),) for i in range(channels)}

@@ -1,4 +1,4 @@
-"""Traces of one's own, ready to be distilled: their channels in standardised units, some held out.
+"""Your own traces, ready to be distilled: their channels in standardised units, some held out.
 
     own = OwnTraces.of(traces, ["speed", "rpm"], dt=0.1)          # (N, 2, P), or rv.read_traces(...)
     config = own.configured(preset(PRESETS, "adapt", device="cuda"))

@@ -156,7 +156,7 @@ def publish_decoder(
 
 
 def round_weights(student: Encoder | Decoder) -> dict[str, np.ndarray]:
-    """Round the student's matrices to half precision, as they are stored; its tensors from before."""
+    """Round the student's matrices to half precision, as they are stored, and return its tensors."""
     tensors = {name: p.detach().cpu().numpy() for name, p in student.named_parameters()}
     with torch.no_grad():
         for parameter in student.parameters():

@@ -1,12 +1,12 @@
 """Teachers: the kernel matrix of a batch, from any kernel.
 
-A kernel is anything with `gram(formulae)`: `StlKernel`, `BooleanKernel`, `IntegratedKernel`, or a class
-of one's own. If it is a dataclass with a field `seed`, as ours are, each batch is compared with a fresh
+A kernel is anything with `gram(formulae)`: `StlKernel`, `BooleanKernel`, `IntegratedKernel`, or your own
+class. If it is a dataclass with a field `seed`, as ours are, each batch is compared with a fresh
 seed, which for kernels on a measure means on fresh traces.
 
-A `SampledKernel` on the base measure, or on traces of one's own, has a faster way to the same: traces
-are drawn, and its `features` are computed, on the device of the training. For robustness, formulae are
-lowered ahead, in threads.
+A `SampledKernel` on the base measure, or on your own traces, is faster: traces are drawn, and its
+`features` are computed, on the device of the training. For robustness, formulae are lowered ahead, in
+threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Teacher(Protocol):
     """The kernel of a batch, of which each process has a share."""
 
     def prepare(self, batch: Programs, share: Programs) -> Any:
-        """What `__call__` needs; runs ahead, in a thread."""
+        """Input of `__call__`, prepared ahead in a thread."""
 
     def __call__(self, prepared: Any, seed: int, times: int = 1) -> Tensor:
         """Kernel (B, B) of the whole batch, on `times` as many traces as in a step."""
@@ -46,8 +46,8 @@ def make_kernel(config: Any, traces: int, seed: int = 0) -> Any:
     """The kernel that a configuration describes, on the base measure."""
     if config.kernel not in KERNELS:
         raise RhovecError(
-            f"kernel must be one of {', '.join(KERNELS)}, not {config.kernel!r}; one of your own is "
-            "given to `train` as an object"
+            f"kernel must be one of {', '.join(KERNELS)}, not {config.kernel!r}; pass your own "
+            "kernel to `train` as an object"
         )
     measure = BaseMeasure(n_variables=config.channels, points=config.points)
     device = config.device if config.device.startswith("cuda") else "cpu"
@@ -148,7 +148,7 @@ class OnlineTeacher:
 
 
 class TraceTeacher(OnlineTeacher):
-    """A kernel of ours on traces of one's own: all of them, or in each step n_traces random ones."""
+    """A kernel of ours on your own traces: all of them, or in each step n_traces random ones."""
 
     def __init__(self, kernel: SampledKernel, device: torch.device, rank: int, world: int):
         super().__init__(kernel, device, rank, world)
@@ -231,7 +231,7 @@ def robustness(
 
 
 def gathered(share: Tensor, rank: int, world: int) -> Tensor:
-    """The rows of all processes, with a gradient only for one's own.
+    """The rows of all processes, with a gradient only for this process' own.
 
     Each process differentiates the whole loss with respect to its own rows, so gradients add up over
     processes.

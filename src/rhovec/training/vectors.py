@@ -35,7 +35,7 @@ class VectorSource(Protocol):
         """Look at trial batches, to reserve memory for those that `prepare` will be given."""
 
     def prepare(self, programs: Programs) -> Any:
-        """What `__call__` needs; runs ahead, in a thread."""
+        """Input of `__call__`, prepared ahead in a thread."""
 
     def __call__(self, asked: Any) -> Tensor:
         """Unit rows (B, dimension) of a prepared batch."""

@@ -1,0 +1,291 @@
+"""Mining: labelled traces -> formulae that tell the classes apart.
+
+    mined = mine(traces, labels); print(mined)
+
+The search runs on all traces, and again on each of `folds` parts left out in turn, with a share of the
+budget, which gives held-out accuracies per size. These decide which size is chosen; nothing that is
+reported as held out was seen by the search that it is about.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import RhovecError, TraceError
+from ..formula.core import Formula
+from ..formula.options import exact_step
+from ..robustness import robustness
+from .bounded import Bounded, bound
+from .data import Candidate, Data, Scale, candidate_of
+from .result import About, Certified, Entry, Mined, arranged, wilson
+from .rounding import rounded
+from .search import Search, measured
+from .several import DecisionList, decide
+
+MAX_SIZE, BUDGET, FOLDS = 9, 20_000, 5
+Costs = Mapping[Any, float] | str | None
+
+
+def mine(
+    traces: Any,
+    labels: Sequence[Any] | None = None,
+    *,
+    variables: Sequence[str] | None = None,
+    dt: float | None = None,
+    units: Mapping[str, str] | None = None,
+    positive: Any = None,
+    costs: Costs = None,
+    max_size: int = MAX_SIZE,
+    budget: int = BUDGET,
+    seconds: float | None = None,
+    folds: int = FOLDS,
+    seed: int = 0,
+    start: Any = None,
+) -> Mined | DecisionList | Bounded:
+    """Find formulae that hold on the traces of one class and not on those of the other.
+
+    traces: (N, V, P), a dict name -> (N, P), a list of (V, P_i), or what `rv.read_traces` gives. Shorter
+        traces are held at their last sample.
+    labels: one per trace. Two classes give a `Mined`, more a `DecisionList`. Without labels, or with
+        one class, all traces are examples of one system, and the answer is a `Bounded`.
+    positive: the class that the formula describes (default: the last one in order).
+    costs: of a wrong trace by its label; "balanced" makes both classes weigh the same (default: 1).
+    budget: candidates evaluated, after the exhaustive scans. seconds: a time limit as well; with it the
+        answer depends on the machine.
+    start: a `Mined`, or formulae, to start from.
+    """
+    found = arranged(traces, variables)
+    names = tuple(found.columns)
+    if dt is None:
+        dt = getattr(traces, "dt", None)
+    if dt is not None:
+        exact_step(dt)
+    about = About(names, dict(units or {}), dt)
+    values = np.asarray(found.values, np.float64)
+    _check(max_size, budget, folds, seconds, seed)
+    given = _labels(labels, len(values))
+    classes = sorted(set(given), key=lambda c: (str(type(c)), c))
+    notes = []
+    if found.lengths and len(set(found.lengths)) > 1:
+        notes.append(
+            f"traces have {min(found.lengths)} to {max(found.lengths)} points; shorter ones are held at "
+            "their last sample"
+        )
+    moving, still = _moving(values, about)
+    if still:
+        notes.append(f"left out, because constant: {', '.join(still)}")
+    if positive is not None and positive not in classes:
+        known = ", ".join(map(repr, classes))
+        raise RhovecError(f"no trace has the label {positive!r}; there are {known}")
+    if len(classes) == 1:
+        if costs is not None or start is not None:
+            raise RhovecError("costs and start go with traces of two classes or more")
+        return bound(
+            values[:, moving], [names[v] for v in moving], about, notes,
+            max_size=max_size, budget=budget, seed=seed, seconds=seconds,
+        )  # fmt: skip
+    if len(classes) > 2 and positive is not None:
+        raise RhovecError(
+            "positive goes with two classes; there are " + ", ".join(map(repr, classes))
+        )
+    options = {"max_size": max_size, "folds": folds, "seed": seed, "start": start}
+    steps = len(classes) - 1
+
+    def two(values: np.ndarray, is_yes: np.ndarray, pair: tuple[Any, Any]) -> Mined:
+        return _binary(
+            values, is_yes, pair, about, _costs(costs, classes, *pair, is_yes), [],
+            budget=budget // steps, seconds=None if seconds is None else seconds / steps, **options,
+        )  # fmt: skip
+
+    if len(classes) > 2:
+        return decide(values, given, classes, about, notes, two)
+    yes = classes[-1] if positive is None else positive
+    (no,) = (c for c in classes if c != yes)
+    mined = two(values, np.array([label == yes for label in given]), (no, yes))
+    return replace(mined, notes=(*notes, *mined.notes))
+
+
+def _binary(
+    values: np.ndarray, positive: np.ndarray, classes: tuple[Any, Any], about: About,
+    costs: tuple[float, float], notes: list[str], *, max_size: int, budget: int,
+    folds: int, seed: int, start: Any, seconds: float | None,
+) -> Mined:  # fmt: skip
+    began = time.monotonic()
+    smallest = int(min(positive.sum(), (~positive).sum()))
+    if smallest < 2:
+        few = classes[int(positive.sum() < 2)]
+        raise RhovecError(f"at least two traces of each class are needed; {few!r} has {smallest}")
+    if len(values) < 10:
+        notes.append(f"{len(values)} traces are few: intervals are wide, and many formulae fit")
+    data, scale = _prepared(values, positive, costs, about.variables)
+    contradictory, floor = data.contradictions
+    if contradictory:
+        notes.append(
+            f"{contradictory} traces occur with both labels, so no formula has more than accuracy "
+            f"{1 - floor / data.total:.4g}" + ("" if costs[0] == costs[1] else " by cost")
+        )
+    deadline = None if seconds is None else began + seconds / 2
+    first = start_candidates(start, scale, data.points)
+    search = Search(data, max_size, budget, seed, deadline, first)
+    search.run()
+    front = [rounded(one.candidate, data, scale) for one in search.front()]
+    losses, hits = _held_out(
+        values, positive, costs, about.variables, [len(c) for c in front],
+        budget, min(folds, smallest), seed, None if seconds is None else began + seconds,
+    )  # fmt: skip
+    entries = [
+        _entry(candidate, scale, data, about.robustness(scale.formula(candidate), values), right)
+        for candidate, right in zip(front, hits, strict=True)
+    ]
+    certificates = [
+        Certified(
+            c.formulae, c.windows, c.thresholds, c.complete, c.loss,
+            scale.formula(rounded(c.best, data, scale)),
+        )
+        for c in search.certificates
+    ]  # fmt: skip
+    return Mined(
+        tuple(entries), _one_standard_error(losses), classes[1], classes[0],
+        int(positive.sum()), int((~positive).sum()), tuple(certificates),
+        about, tuple(notes), search.spent, time.monotonic() - began, search.stopped,
+    )  # fmt: skip
+
+
+def _held_out(
+    values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str],
+    sizes: Sequence[int], budget: int, folds: int, seed: int, deadline: float | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Loss and rightness (sizes, N) of traces under formulae that were mined without them.
+
+    Row i is about the best formula of at most sizes[i] nodes.
+    """
+    fold = stratified(positive, folds, seed)
+    truth = np.zeros((len(sizes), len(values)), bool)
+    for k in range(folds):
+        seen = fold != k
+        data, scale = _prepared(values[seen], positive[seen], costs, names)
+        limit = None if deadline is None else _share(deadline, folds - k)
+        search = Search(data, max(sizes), budget // folds, seed, limit)
+        search.run()
+        front = search.front()
+        formulae = [scale.formula(rounded(one.candidate, data, scale)) for one in front]
+        holds = robustness(formulae, values[~seen], variables=names) >= 0
+        for i, size in enumerate(sizes):
+            fitting = [j for j, one in enumerate(front) if one.size <= size]
+            truth[i, ~seen] = holds[fitting[-1] if fitting else 0]
+    right = truth == positive
+    return np.where(right, 0.0, np.where(positive, *costs)), right
+
+
+def _share(deadline: float, parts: int) -> float:
+    now = time.monotonic()
+    return now + max(0.0, deadline - now) / parts
+
+
+def stratified(positive: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """(N,) numbers of folds, each with its share of both classes."""
+    rng = np.random.default_rng(seed)
+    out = np.empty(len(positive), np.int64)
+    for label in (False, True):
+        members = rng.permutation(np.flatnonzero(positive == label))
+        out[members] = (np.arange(len(members)) + (len(members) * label)) % folds
+    return out
+
+
+def _one_standard_error(losses: np.ndarray) -> int:
+    """The first row whose mean is within one standard error of the smallest mean."""
+    means = losses.mean(axis=1)
+    best = int(means.argmin())
+    error = losses[best].std() / math.sqrt(losses.shape[1])
+    return int(np.flatnonzero(means <= means[best] + error)[0])
+
+
+def _prepared(
+    values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str]
+) -> tuple[Data, Scale]:
+    """Traces as the search takes them, without channels that are constant in them."""
+    moves = np.flatnonzero(values.min(axis=(0, 2)) < values.max(axis=(0, 2)))
+    scale = Scale.of(values[:, moves], [names[v] for v in moves.tolist()])
+    return Data(scale.standardise(values[:, moves]), positive, costs, scale.flags), scale
+
+
+def _entry(
+    candidate: Candidate, scale: Scale, data: Data, rho: np.ndarray, right: np.ndarray
+) -> Entry:
+    """right: whether traces are predicted right when they are left out."""
+    missed, alarms = (data.positive & (rho < 0)).sum(), (~data.positive & (rho >= 0)).sum()
+    n, hits = len(rho), int(right.sum())
+    return Entry(
+        scale.formula(candidate), int(missed), int(alarms), float(1 - (missed + alarms) / n), hits / n,
+        wilson(hits, n), measured(data, [candidate])[0].margin,
+    )  # fmt: skip
+
+
+def start_candidates(start: Any, scale: Scale, points: int) -> list[Candidate]:
+    """Formulae to start from, as far as the search knows their operators and channels."""
+    if start is None:
+        return []
+    formulae = [one.formula for one in start.front] if isinstance(start, Mined) else list(start)
+    for phi in formulae:
+        if not isinstance(phi, Formula):
+            raise RhovecError("start must be what mine gave, or a list of Formula")
+    found = (candidate_of(phi, scale, points) for phi in formulae)
+    return [one for one in found if one is not None]
+
+
+def _moving(values: np.ndarray, about: About) -> tuple[list[int], list[str]]:
+    """Channels that are not constant, and the names of those that are."""
+    moves = values.min(axis=(0, 2)) < values.max(axis=(0, 2))
+    if not moves.any():
+        raise TraceError("every channel is constant in all traces: there is nothing to mine")
+    still = [name for name, one in zip(about.variables, moves, strict=True) if not one]
+    return np.flatnonzero(moves).tolist(), still
+
+
+def _labels(labels: Any, n: int) -> list[Any]:
+    if labels is None:
+        return [True] * n
+    listed = np.asarray(labels).tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(listed) != n:
+        raise RhovecError(f"there are {n} traces, but {len(listed)} labels; give one per trace")
+    for i, label in enumerate(listed):
+        if label is None or label != label or isinstance(label, list | dict):
+            raise RhovecError(f"label {i} is {label!r}; give a text, a number or True or False")
+    return listed
+
+
+def _costs(
+    costs: Costs, classes: Sequence[Any], no: Any, yes: Any, positive: np.ndarray
+) -> tuple[float, float]:
+    """Costs of a missed positive and of a false alarm."""
+    if costs is None:
+        return 1.0, 1.0
+    n, n_yes = len(positive), int(positive.sum())
+    if costs == "balanced":
+        return n / (2 * n_yes), n / (2 * (n - n_yes))
+    if not isinstance(costs, Mapping) or not set(costs) <= set(classes):
+        known = ", ".join(f"{c!r}: 1" for c in classes)
+        raise RhovecError(f'costs must be "balanced", or numbers by label, {{{known}}}')
+    pair = float(costs.get(yes, 1.0)), float(costs.get(no, 1.0))
+    if not all(math.isfinite(c) and c > 0 for c in pair):
+        raise RhovecError(f"costs must be positive numbers, not {costs!r}")
+    return pair
+
+
+def _check(max_size: int, budget: int, folds: int, seconds: float | None, seed: int) -> None:
+    if seed < 0:
+        raise RhovecError(f"seed must be a whole number >= 0, not {seed}")
+    if not 1 <= max_size <= 31:
+        raise RhovecError(f"max_size must be from 1 to 31 nodes, not {max_size}")
+    if budget < 0:
+        raise RhovecError(f"budget must be a number of evaluations, not {budget}")
+    if folds < 2:
+        raise RhovecError(f"folds must be at least 2, not {folds}")
+    if seconds is not None and not seconds > 0:
+        raise RhovecError(f"seconds must be positive, not {seconds}")

@@ -1,0 +1,104 @@
+"""Labels of traces: a column of the trace files that is the same throughout each trace, or a file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import RhovecError, TraceError
+from ..traces import Traces, read_logs, read_traces
+from ..traces.logs import Log
+from ..traces.reading import PathLike, listed
+
+ID_COLUMNS, LABEL_COLUMNS = (
+    ("trace", "id", "trace_id", "file", "name"),
+    ("label", "class", "verdict"),
+)
+
+
+def read_labelled(
+    paths: PathLike | Sequence[PathLike],
+    labels: PathLike,
+    *,
+    variables: Sequence[str] | None = None,
+    **reading: Any,
+) -> tuple[Traces, list[Any]]:
+    """Traces of files, and one label per trace.
+
+    labels: a column of these files, or a CSV file with one row per trace: its name and its label.
+    reading: layout, id_column and time_column of `rv.read_traces`.
+    """
+    if Path(labels).is_file():
+        traces = read_traces(paths, variables=variables, **reading)
+        given = _read_file(Path(labels))
+        missing = [name for name in traces.ids if name not in given]
+        if missing:
+            raise RhovecError(
+                f"{labels}: no label for {listed(missing)}; it has labels for {listed(list(given))}"
+            )
+        return traces, [given[name] for name in traces.ids]
+    column = str(labels)
+    found: dict[str, Any] = {}
+    names: list[str] = []
+    for log in read_logs(paths, **reading):
+        if column not in log.channels:
+            known = listed(list(log.channels))
+            raise RhovecError(
+                f"{column!r} is no file, and {log.source} has no such column; it has {known}"
+            )
+        found[log.name] = _constant(log, column)
+        names = [name for name, one in log.channels.items() if one.kind != "enumeration"]
+    chosen = [name for name in variables or names if name != column]
+    if not chosen:
+        raise TraceError(f"besides {column!r}, the traces have no column of numbers")
+    traces = read_traces(paths, variables=chosen, **reading)
+    return traces, [found[name] for name in traces.ids]
+
+
+def _constant(log: Log, column: str) -> Any:
+    """The label that a trace has in all of its rows."""
+    channel = log.channels[column]
+    values = np.unique(channel.values)
+    if len(values) != 1 or np.isnan(values[0]):
+        raise RhovecError(
+            f"{log.source}: trace {log.name} has several values, or none, in {column!r}; a label must "
+            "be the same in every row of a trace"
+        )
+    value = float(values[0])
+    if channel.labels:
+        return next(name for name, code in channel.labels.items() if code == value)
+    if channel.kind == "flag":
+        return bool(value)
+    return int(value) if value.is_integer() else value
+
+
+def _read_file(path: Path) -> dict[str, str]:
+    """Name -> label, of a CSV file with a header."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise RhovecError(f"{path}: no UTF-8 text; save it as UTF-8") from None
+    lines = text.splitlines()
+    delimiter = max(",;\t", key=(lines[0] if lines else "").count)
+    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter) if row]
+    heads = [cell.lower() for cell in rows[0]] if rows else []
+    columns = [
+        next((heads.index(name) for name in known if name in heads), place)
+        for place, known in enumerate((ID_COLUMNS, LABEL_COLUMNS))
+    ]
+    if len(heads) < 2 or columns[0] == columns[1]:
+        raise RhovecError(f"{path}: the first line must name two columns, such as trace,label")
+    found: dict[str, str] = {}
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) <= max(columns) or not row[columns[0]] or not row[columns[1]]:
+            raise RhovecError(f"{path}:{number}: a name and a label are needed in every line")
+        name, label = (row[c] for c in columns)
+        if found.setdefault(name, label) != label:
+            raise RhovecError(f"{path}:{number}: {name} has the labels {found[name]} and {label}")
+    return found

@@ -1,0 +1,316 @@
+"""Search over structures: thresholds exact, windows and operators by random changes.
+
+Every candidate is evaluated with one of its atoms free (the others true or false) or with all of its
+thresholds shifting together. In negation normal form its truth is monotone in that one number, so that
+each trace has a critical value, which is what the engine computes; sorting these gives the best
+threshold. An archive keeps the best candidates of each size.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import RhovecError
+from ..formula import operators as ops
+from ..formula.operators import Channel
+from ..formula.programs import Programs
+from .cuts import MAX_NUMBER, cut_values
+from .data import DUAL, Candidate, Data, Node, atom, dual, start_of
+from .moves import SHIFT, Moves, Proposal
+from .scan import Certificate, one_operator, two_operators, untils
+
+TRUTH = 1e20  # factor that makes an atom's distance true or false, beyond all distances
+BATCH = 384  # candidates per call of the engine
+ARCHIVE = 24  # candidates kept per size
+JOIN_TIMES = 24  # bounds tried where a candidate is joined with another operator
+PATIENCE = 0.4  # share of the budget without a better front after which the search ends
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A candidate on the training traces."""
+
+    candidate: Candidate
+    loss: float  # summed cost of wrong traces
+    margin: float  # smallest distance of a right trace from the border, in scales of the channels
+    truth: bytes  # predictions, packed
+
+    @property
+    def size(self) -> int:
+        return len(self.candidate)
+
+    @property
+    def key(self) -> tuple[float, float]:
+        return self.loss, -self.margin
+
+
+# -- evaluation ------------------------------------------------------------------------------------
+
+
+def numbers(
+    data: Data, proposals: Sequence[Proposal], dtype: type[np.floating] = np.float32
+) -> np.ndarray:
+    """One number per candidate and trace (B, N): critical values of an atom, or robustness.
+
+    The candidate holds with its free atom at threshold c if the number is at least c (for <=: -c), or
+    with all thresholds shifted by c if robustness is at least c.
+    """
+    from ..robustness import cpu
+
+    code: list[tuple[int, int, int, int]] = []
+    thresholds: list[float] = []
+    offsets = [0]
+    n, flags = data.n_channels, data.flags.tolist()
+    for candidate, free in proposals:
+        for op, lo, hi, channel, threshold, place in _without_release(candidate):
+            if channel < 0:
+                code.append((op, lo, hi, -1))
+                thresholds.append(0.0)
+                continue
+            exact = place == free
+            if not exact and (free != SHIFT or flags[channel]):
+                channel, threshold = channel + n, threshold * TRUTH
+            code.append((op, 0, 0, channel))
+            thresholds.append(0.0 if exact else threshold)
+        offsets.append(len(code))
+    names = [f"x_{i}" for i in range(n)]
+    channels: list[Channel] = [((name, factor),) for factor in (1.0, TRUTH) for name in names]
+    programs = Programs(
+        np.array(code, np.int64), np.array(thresholds), np.array(offsets, np.int64), tuple(channels)
+    )
+    traces = data.engine if dtype is np.float32 else data.values
+    return cpu.evaluate(programs, traces, {name: i for i, name in enumerate(names)})
+
+
+def _without_release(candidate: Candidate) -> Iterator[tuple[int, int, int, int, float, int]]:
+    """Rows with p release q written as not (not p until not q), the inner negations pushed down.
+
+    Each row comes with its place in the candidate.
+    """
+    if not any(node[0] == ops.RELEASE for node in candidate):
+        yield from ((*node, i) for i, node in enumerate(candidate))
+        return
+    negated = [False] * len(candidate)
+    for i in range(len(candidate) - 1, -1, -1):
+        op = DUAL[candidate[i][0]] if negated[i] else candidate[i][0]
+        if op == ops.RELEASE:
+            for j in range(start_of(candidate, i), i):
+                negated[j] = not negated[j]
+    for i, (op, lo, hi, channel, threshold) in enumerate(candidate):
+        op = DUAL[op] if negated[i] else op
+        if op == ops.RELEASE:
+            yield ops.UNTIL, lo, hi, -1, 0.0, i
+            yield ops.NOT, 0, 0, -1, 0.0, i
+        else:
+            yield op, lo, hi, channel, threshold, i
+
+
+def settled(proposal: Proposal, at: float, direction: int) -> Candidate:
+    """The candidate with its free threshold, or all of them, set; direction 1 is its negation."""
+    candidate, free = proposal
+    rows: list[Node] = []
+    for i, (op, lo, hi, channel, threshold) in enumerate(candidate):
+        if channel >= 0 and i == free:
+            threshold = at if op == ops.GE else -at
+        elif channel >= 0 and free == SHIFT:
+            threshold += at if op == ops.GE else -at
+        rows.append((op, lo, hi, channel, threshold))
+    return dual(tuple(rows)) if direction else tuple(rows)
+
+
+def measured(data: Data, candidates: Sequence[Candidate]) -> list[Scored]:
+    """Candidates as they are, on the training traces."""
+    out = []
+    for start in range(0, len(candidates), BATCH):
+        some = candidates[start : start + BATCH]
+        rho = numbers(data, [(candidate, SHIFT) for candidate in some])
+        holds = rho >= 0
+        wrong = holds != data.positive
+        loss = data.costs[0] * (wrong & data.positive).sum(axis=1) + data.costs[1] * (
+            wrong & ~data.positive
+        ).sum(axis=1)
+        distance = np.where(wrong, np.inf, np.abs(rho)).min(axis=1)
+        packed = np.packbits(holds, axis=1)
+        out += [
+            Scored(c, float(one), min(float(m), MAX_NUMBER), bits.tobytes())
+            for c, one, m, bits in zip(some, loss, distance, packed, strict=True)
+        ]
+    return out
+
+
+# -- the search ------------------------------------------------------------------------------------
+
+
+class Search:
+    """One search on one set of training traces.
+
+    max_size: nodes of the largest formula. budget: candidates evaluated after the scans. deadline: of
+    time.monotonic(), or None.
+    """
+
+    def __init__(
+        self, data: Data, max_size: int, budget: int, seed: int, deadline: float | None = None,
+        start: Sequence[Candidate] = (),
+    ):  # fmt: skip
+        self.data, self.budget, self.deadline, self.start = data, budget, deadline, start
+        self.max_size = max_size
+        self.moves = Moves(data, max_size, seed)
+        self.archive: dict[int, list[Scored]] = {}
+        self.certificates: list[Certificate] = []
+        self.floor = data.floor
+        self.spent, self.stopped = 0, "budget"
+        self._seen: set[int] = set()
+        self._joined: set[Candidate] = set()
+
+    def run(self) -> None:
+        self._scan()
+        self.offer(self.start)
+        last_gain, front = 0, self._losses()
+        round_ = 0
+        while self._goes_on(last_gain):
+            if round_ % 6 == 0:
+                self._join()
+            self._round()
+            round_ += 1
+            if self._losses() != front:
+                front, last_gain = self._losses(), self.spent
+        for one in self.front():
+            self._polish(one)
+
+    def _goes_on(self, last_gain: int) -> bool:
+        best = min((one for found in self.archive.values() for one in found[:1]),
+                   key=lambda one: (one.loss, one.size))  # fmt: skip
+        if best.loss <= self.floor:  # nothing larger can be better
+            self.max_size = self.moves.max_size = min(self.max_size, best.size - 1)
+        exhausted = 2 if self.certificates[0].complete else 0
+        if self.max_size <= exhausted:
+            self.stopped = "no formula can do better"
+        elif self.spent - last_gain > PATIENCE * self.budget:
+            self.stopped = f"no gain in {self.spent - last_gain:,} evaluations"
+        elif self.deadline is not None and time.monotonic() > self.deadline:
+            self.stopped = "time limit"
+        else:
+            return self.spent < self.budget
+        return False
+
+    def front(self) -> list[Scored]:
+        """The best of each size that is better than all smaller ones."""
+        out: list[Scored] = []
+        for size in sorted(self.archive):
+            best = self.archive[size][0]
+            if not out or best.loss < out[-1].loss:
+                out.append(best)
+        return out
+
+    def _losses(self) -> list[tuple[int, float]]:
+        return [(one.size, one.loss) for one in self.front()]
+
+    def offer(self, candidates: Sequence[Candidate]) -> None:
+        """Put candidates into the archive if they are good enough."""
+        for one in measured(self.data, [c for c in candidates if len(c) <= self.max_size]):
+            found = self.archive.setdefault(one.size, [])
+            same = next((i for i, other in enumerate(found) if other.truth == one.truth), None)
+            if same is not None:
+                if found[same].key <= one.key:
+                    continue
+                del found[same]
+            found.append(one)
+            found.sort(key=lambda other: other.key)
+            del found[ARCHIVE:]
+
+    def tuned(self, proposals: Sequence[Proposal]) -> list[Candidate]:
+        """Candidates with their best threshold, if they are as good as those in the archive."""
+        out = []
+        for start in range(0, len(proposals), BATCH):
+            some = proposals[start : start + BATCH]
+            values = numbers(self.data, some)
+            loss, _, at = cut_values(values, self.data.positive, self.data.costs)
+            for i, proposal in enumerate(some):
+                found = self.archive.get(len(proposal[0]), [])
+                limit = found[-1].loss if len(found) == ARCHIVE else np.inf
+                out += [
+                    settled(proposal, float(at[i, d]), d)
+                    for d in (0, 1)
+                    if np.isfinite(loss[i, d]) and loss[i, d] <= limit
+                ]
+        self.spent += len(proposals)
+        return out
+
+    # -- its steps -------------------------------------------------------------------------
+
+    def _scan(self) -> None:
+        for scan, size in ((one_operator, 2), (two_operators, 3), (untils, 3)):
+            if self.certificates and (
+                self.max_size < size
+                or (self.certificates[0].complete and self.certificates[0].loss <= self.floor)
+            ):
+                break
+            found = scan(self.data)
+            if not found.best:
+                raise RhovecError("all traces are the same: no formula tells them apart")
+            self.certificates.append(found.certificate())
+            self.offer(found.candidates())
+        atoms = [((atom(ops.GE, v, 0.0),), 0) for v in range(self.data.n_channels)]
+        self.offer(self.tuned(atoms))
+
+    def _parents(self) -> list[Candidate]:
+        out: list[Candidate] = []
+        least = np.inf
+        for size in sorted(self.archive):
+            found = self.archive[size]
+            kept = ARCHIVE if found[0].loss < least else ARCHIVE // 4
+            least = min(least, found[0].loss)
+            out += [one.candidate for one in found[:kept]]
+            out += [one.candidate for one in found[: kept // 4] for _ in range(3)]
+        return out
+
+    def _round(self) -> None:
+        parents, proposals = self._parents(), []
+        for _ in range(4 * BATCH):
+            proposal = self.moves.propose(parents)
+            if proposal is None:
+                continue
+            key = hash(proposal)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            proposals.append(proposal)
+            if len(proposals) == min(BATCH, self.budget - self.spent):
+                break
+        self.spent += not proposals  # a space that is used up ends, too
+        self.offer(self.tuned(proposals))
+
+    def _join(self) -> None:
+        """The best candidate not yet taken, joined with every operator over an atom by and/or."""
+        ranked = sorted(
+            (one for found in self.archive.values() for one in found[:4]),
+            key=lambda one: (one.loss, one.size),
+        )
+        for one in ranked:
+            if one.candidate not in self._joined and one.size + 3 <= self.max_size:
+                self._joined.add(one.candidate)
+                holds = np.unpackbits(np.frombuffer(one.truth, np.uint8))[: self.data.n_traces] == 1
+                for op, chosen in ((ops.AND, holds), (ops.OR, ~holds)):
+                    labels = self.data.positive[chosen]
+                    if labels.all() or not labels.any():
+                        continue
+                    node: Node = (op, 0, 0, -1, 0.0)
+                    more = one_operator(self.data.part(chosen), JOIN_TIMES).candidates(8)
+                    self.offer([(*one.candidate, *new, node) for new in more])
+                return
+
+    def _polish(self, one: Scored) -> None:
+        """Bounds and thresholds by turns, until nothing is gained."""
+        for _ in range(8):
+            phi = one.candidate
+            frees = [SHIFT, *(i for i, node in enumerate(phi) if node[3] >= 0)]
+            forms = [phi, *self.moves.neighbours(phi)]
+            self.offer(self.tuned([(form, free) for form in forms for free in frees]))
+            best = self.archive[one.size][0]
+            if best.key >= one.key:
+                return
+            one = best

@@ -1,0 +1,129 @@
+"""More than two classes: a short decision list, one formula per class but the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .data import Data, Scale
+from .result import About, Mined, Wrong
+from .scan import one_operator
+
+QUICK_TIMES = 24  # bounds of the scan that decides which class comes next
+
+
+@dataclass(frozen=True)
+class DecisionList:
+    """The first formula that a trace satisfies names its class; without one it is `otherwise`.
+
+    Each rule was mined on the traces that no earlier rule takes.
+    """
+
+    rules: tuple[Mined, ...]
+    otherwise: Any
+    accuracy: float  # on the training traces
+    about: About
+    notes: tuple[str, ...]
+
+    @property
+    def classes(self) -> list[Any]:
+        return [*(rule.positive for rule in self.rules), self.otherwise]
+
+    def robustness(self, traces: Any) -> np.ndarray:
+        """(N, classes) in the order of `classes`: by how much each class is the answer.
+
+        min(rho_j, -rho_1, ..., -rho_(j-1)): of all classes, only the answer's number is >= 0.
+        """
+        rho = self.about.robustness([rule.formula for rule in self.rules], traces)
+        columns, earlier = [], np.full(rho.shape[1], np.inf)
+        for row in rho:
+            columns.append(np.minimum(row, earlier))
+            earlier = np.minimum(earlier, -row)
+        return np.stack([*columns, earlier], axis=1)
+
+    def predict(self, traces: Any) -> np.ndarray:
+        """(N,) labels."""
+        out: np.ndarray = np.array(self.classes)[np.argmax(self.robustness(traces) >= 0, axis=1)]
+        return out
+
+    def wrong(self, traces: Any, labels: Sequence[Any]) -> list[Wrong]:
+        """The traces that get another class, explained by the rule that took them, or should have."""
+        predicted = self.predict(traces)
+        out = []
+        for i, label in enumerate(labels):
+            if predicted[i] != label:
+                classes = (predicted[i], label)
+                rule = next((r for r in self.rules if r.positive in classes), self.rules[-1])
+                out.append(rule.explained(traces, i, label, predicted[i]))
+        return out
+
+    def requirements(self, name: str = "mined") -> str:
+        """A requirement file with one formula per rule, in the order in which they apply."""
+        classes = ", ".join(map(repr, self.classes[:-1]))
+        lines = [
+            f"# A decision list: the first that holds names the class ({classes}); otherwise "
+            f"{self.otherwise!r}."
+        ]
+        for i, rule in enumerate(self.rules, 1):
+            lines += [f"# {rule.positive!r}", f"{name}-{i}: {rule.text}"]
+        return "\n".join(lines) + "\n"
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"class": str(rule.positive), **row} for rule in self.rules for row in rule.rows()]
+
+    def __str__(self) -> str:
+        lines = [f"training accuracy {self.accuracy:.4f}"]
+        for i, rule in enumerate(self.rules):
+            lines += ["", f"{'otherwise ' * (i > 0)}{rule.positive!r} if", str(rule)]
+        lines += ["", f"otherwise {self.otherwise!r}"]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def decide(
+    values: np.ndarray, labels: Sequence[Any], classes: Sequence[Any], about: About, notes: list[str],
+    mine_two: Callable[..., Mined],
+) -> DecisionList:  # fmt: skip
+    """Mine a decision list; mine_two(values, is_positive, (others, class)) mines one rule.
+
+    The next rule is always for the class that one operator over one atom tells best from the rest.
+    """
+    given = np.array([classes.index(label) for label in labels])
+    left, taken = list(range(len(classes))), np.zeros(len(values), bool)
+    rules = []
+    while len(left) > 1:
+        here = ~taken & np.isin(given, left)
+        counts = {c: int((given[here] == c).sum()) for c in left}
+        few = [c for c in left if counts[c] < 2 or counts[c] > here.sum() - 2]
+        if few:  # what earlier rules left over is too little to learn from
+            keep = max(left, key=lambda c: counts[c])
+            notes.append(
+                f"no rule for {', '.join(repr(classes[c]) for c in left if c != keep)}: earlier rules "
+                "took nearly all of its traces"
+            )
+            left = [keep]
+            break
+        chosen = min(left, key=lambda c: _quick_loss(values[here], given[here] == c))
+        others = "other" if len(left) > 2 else classes[next(c for c in left if c != chosen)]
+        rule = mine_two(values[here], given[here] == chosen, (others, classes[chosen]))
+        rules.append(rule)
+        taken |= about.robustness(rule.formula, values) >= 0
+        left.remove(chosen)
+    found = DecisionList(tuple(rules), classes[left[0]], 0.0, about, tuple(notes))
+    right = found.predict(values) == np.array(labels)
+    return DecisionList(tuple(rules), classes[left[0]], float(right.mean()), about, tuple(notes))
+
+
+def _quick_loss(values: np.ndarray, positive: np.ndarray) -> float:
+    moves = values.min(axis=(0, 2)) < values.max(axis=(0, 2))
+    values = values[:, moves]
+    if not values.shape[1]:
+        return float("inf")
+    scale = Scale.of(values, [""] * values.shape[1])
+    n, n_positive = len(values), int(positive.sum())
+    data = Data(
+        scale.standardise(values), positive, (1 / n_positive, 1 / (n - n_positive)), scale.flags
+    )
+    return one_operator(data, QUICK_TIMES).best[0][0]
