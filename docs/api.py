@@ -47,7 +47,7 @@ SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
         ],
     ),
     "Verdicts about logs": (rhovec, ["explain"]),
-    "Relations": (rhovec, ["compare", "Comparison"]),
+    "Relations": (rhovec, ["compare", "Comparison", "compare_sets", "SetComparison"]),
     "Mining": (rhovec, ["mine"]),
     "What mining answers: rhovec.mining": (
         rhovec.mining,

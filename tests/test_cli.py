@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from typer.testing import CliRunner
 
 import rhovec
 from rhovec.cli import app
-from rhovec.cli.robustness import show_table
+from rhovec.cli.robustness import show_summary
 from rhovec.cli.shared import Reading
+from rhovec.formula import Requirement, parse
 from rhovec.formula.sample import random_formulae
 from rhovec.robustness import robustness, satisfaction
 
@@ -239,8 +241,8 @@ def test_robustness_as_csv_json_and_array(drive: Path, tmp_path: Path) -> None:
 def test_robustness_at_every_step(drive: Path, tmp_path: Path) -> None:
     base = ["robustness", "eventually[0,1] speed > 15", "-t", drive, "--trace"]
     rows = list(csv.reader(run(*base).splitlines()))
-    assert rows[0] == ["formula", "trace", "step", "robustness"]
-    assert [(t, s, float(v)) for _, t, s, v in rows[1:]] == [
+    assert rows[0] == ["formula", "trace", "step", "seconds", "robustness"]
+    assert [(t, s, float(v)) for _, t, s, _, v in rows[1:]] == [
         ("a", "0", 5), ("a", "1", 25), ("a", "2", 25), ("a", "3", 15), ("b", "0", -9),
         ("b", "1", -9),
     ]  # fmt: skip
@@ -287,7 +289,9 @@ def test_mistakes_about_traces_are_named(drive: Path, tmp_path: Path) -> None:
     assert refused("robustness", "-F", file, "-t", drive).startswith(
         f"{file}:3: the formula uses rpm, but the traces have speed, gear; --variables names"
     )
-    assert "must end in .csv, .json, .jsonl, .npy" in refused(*base, "-o", tmp_path / "a.txt")
+    assert "must end in .csv, .json, .jsonl, .parquet, .npy" in refused(
+        *base, "-o", tmp_path / "a.txt"
+    )
     assert "cannot be written" in refused(*base, "-o", tmp_path / "no" / "a.csv")
     assert "cannot be written" in refused(*base, "-o", drive / "a.csv")
     drive.write_text("time,speed\n0,1\n1,x\n")
@@ -301,32 +305,51 @@ def test_a_failed_write_leaves_the_old_file(drive: Path, tmp_path: Path, monkeyp
     out = tmp_path / "out.csv"
     out.write_text("old")
 
-    def interrupted(records, stream) -> None:
+    def interrupted(stream, records, header) -> None:
         stream.write("half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["rhovec.cli.robustness"], "as_csv", interrupted)
+    monkeypatch.setattr(sys.modules["rhovec.cli.output"], "write_records", interrupted)
     result = runner.invoke(app, ["robustness", "true", "-t", str(drive), "-o", str(out)])
     assert result.exit_code == 130
     assert out.read_text() == "old"
     assert sorted(f.name for f in tmp_path.iterdir()) == ["drive.csv", "out.csv"]
 
 
-def test_the_table_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
-    formula = "always[0,10] x < 1"
-    show_table(
-        {"formula": formula, "trace": t, "robustness": v} for t, v in [("a", 2.5), ("b", -1.0)]
-    )
+def test_the_summary_of_a_terminal(capsys: pytest.CaptureFixture) -> None:
+    phi = parse("always x > 0")
+    some = [Requirement(phi, "R-1", "Title"), Requirement(phi, text="x > 0")]
+    values = [np.array([2.5, 0.0]), np.array([-1.0, 0.0]), np.array([1.0, 4.0])]
+    holds = [np.array([True, True]), np.array([False, False]), np.array([True, True])]
+    show_summary(some, ["a", "b", "c"], values, holds, None)
+    rows = [line for line in capsys.readouterr().out.splitlines() if "│" in line]
+    assert len(rows) == 2
+    assert [word.strip() for word in rows[0].split("│")[1:-1]] == [
+        'R-1 "Title"', "3", "1", "1", "-1", "b",
+    ]  # fmt: skip
+    # Robustness 0 is told apart by satisfaction.
+    assert [word.strip() for word in rows[1].split("│")[1:-1]] == ["x > 0", "3", "1", "0", "0", "a"]
+    nan = float("nan")
+    show_summary(
+        some[:1], ["a", "b"], [np.array([[3.0, -2, nan]]), np.array([[1.0, 2, nan]])],
+        [np.array([[True, False, False]]), np.array([[True, True, False]])], Fraction(1, 10),
+    )  # fmt: skip
     text = capsys.readouterr().out
-    assert text.count(formula) == 1
-    assert "2.5" in text
-    assert "-1" in text
-    assert "robustness" in text
-    show_table([{"formula": formula, "trace": "a", "satisfied": [True, False]}])
-    text = capsys.readouterr().out
-    assert "step" in text
-    assert "true" in text
-    assert "false" in text
+    row = next(line for line in text.splitlines() if "R-1" in line)
+    assert [word.strip() for word in row.split("│")[1:-1]] == [
+        'R-1 "Title"', "2", "1", "1.5", "-2", "a, step 1 (0.1 s)",
+    ]  # fmt: skip
+
+
+def test_seconds_stand_beside_steps(drive: Path, tmp_path: Path) -> None:
+    base = ["robustness", "eventually[0,1] speed > 15", "-t", drive, "--trace", "--dt", 0.1]
+    rows = list(csv.DictReader(run(*base).splitlines()))
+    assert list(rows[0]) == ["formula", "trace", "step", "seconds", "robustness"]
+    assert [row["seconds"] for row in rows[:4]] == ["0.0", "0.1", "0.2", "0.3"]
+    parquet = pytest.importorskip("pyarrow.parquet")
+    assert run(*base, "-o", tmp_path / "r.parquet") == ""
+    stored = parquet.read_table(tmp_path / "r.parquet").to_pylist()
+    assert [{name: str(value) for name, value in row.items()} for row in stored] == rows
 
 
 # -- help, and real processes ------------------------------------------------------------------

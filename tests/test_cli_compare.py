@@ -130,10 +130,8 @@ def test_a_line_of_braille() -> None:
 
 
 def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "compare takes two formulae, not 1" in refused("x_0 > 1")
-    assert "compare takes two formulae, not 3" in refused(A, B, A)
+    assert "compare takes two or more formulae, not 1" in refused("x_0 > 1")
     assert "formula 2, column 5" in refused("x_0 > 1", "x_0 ?")
-    assert "'speed > 1' uses speed, but the measure has x_0" in refused("speed > 1", "x_0 > 0")
     assert "is constant" in refused("x_0 > 1", "true")
     assert "confidence must be at least 0.5" in refused(A, B, "--confidence", 2)
     assert "at least one trace" in refused(A, B, "--n-traces", 0)

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import rhovec as rv
 from rhovec.cli import app
+from rhovec.formula.schema import SchemaChannel
 from rhovec.models import model as models
 from rhovec.models.model import Model, load
 
@@ -59,6 +61,15 @@ def test_vectors_in_every_format(model: Model, tmp_path: Path) -> None:
     cosines = model.embed(FORMULAE, kind="cosine")
     assert cosines.shape != vectors.shape
     assert (np.load(tmp_path / "x.npy") == cosines).all()
+
+
+def test_a_schema_gives_names_and_steps(model: Model, tmp_path: Path) -> None:
+    schema = rv.Schema((SchemaChannel("speed", 30, 20),), dt=0.5)
+    (tmp_path / "car.json").write_text(schema.to_json())
+    text = run("embed", "always[0,2 s] speed < 50", "--schema", tmp_path / "car.json")
+    assert text == run("embed", "always[0,4] x_0 < 1").replace(
+        "always[0,4] x_0 < 1", "always[0,2 s] speed < 50"
+    )
 
 
 def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from typer.testing import CliRunner
 
 from rhovec.cli import app
-from rhovec.cli.robustness import show_table
 from rhovec.cli.similarity import Result, show
 from rhovec.formula.requirements import read_data, resolve
 from rhovec.models import model as models
@@ -92,17 +91,6 @@ def test_robustness(file: Path, traces: Path, options: list[str]) -> None:
     steps = 8 if "--trace" in options else 1
     assert names(file, found) == [name for name in NAMED for _ in range(2 * steps)]
     assert found[0]["formula"] == "always[0,T] high"
-
-
-def test_the_table_of_robustness(capsys: pytest.CaptureFixture) -> None:
-    records = [
-        {"id": name, "title": title, "source": "", "formula": text, "trace": "a", "satisfied": True}
-        for name, title, text in (("R1", "One", "x > 1"), ("", "", "y > 1"))
-    ]
-    show_table(records)
-    shown = capsys.readouterr().out
-    assert 'R1 "One": x > 1 ' in shown
-    assert "│ y > 1 " in shown
 
 
 def test_compare(file: Path, tmp_path: Path) -> None:
@@ -249,6 +237,7 @@ def test_arguments_use_what_files_define(file: Path) -> None:
         ("R9: x_0 > 1e300", ["embed"], "a formula has the threshold 1e+300"),
         ("R9: once x_0 > 0", ["embed"], "use exact signatures: `rhovec index build` without"),
         ("R9: x_0 > 0 since x_1 > 0", ["similarity"], "which models cannot read; use exact signatures"),
+        ("R9: x_0 - prev x_0 > 1", ["embed"], "which models cannot read; use exact signatures: `rhovec"),
         ("R9: x_0 - x_1 > 0", ["similarity"], "a model reads only the variables"),
         ("R9: true", ["similarity", "--by", "kernel", "--n-traces", "9"], "is constant, so no kernel"),
         ("R9: true", ["index", "build", "new"], "is constant, so no kernel can compare it"),

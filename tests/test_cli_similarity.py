@@ -191,7 +191,9 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "at least one trace" in kernel("x_0 > 1", "--n-traces", 0)
     assert "one point" in kernel("x_0 > 1", "--points", 0)
     assert kernel("x_0 > 1", "--seed", -1).startswith("--seed must not be negative")
-    assert "must end in .csv, .jsonl, .json, .npy" in kernel("x_0 > 1", "-o", tmp_path / "k.txt")
+    assert "must end in .csv, .jsonl, .parquet, .json, .npy" in kernel(
+        "x_0 > 1", "-o", tmp_path / "k.txt"
+    )
     assert "must end in .png" in kernel("x_0 > 1", "--plot", tmp_path / "k.pdf")
     assert "--dt auto needs a time column" in kernel("x_0 > 1", "--dt", "auto")
     assert "--points goes with --by kernel" in refused("x_0 > 1", "x_0 > 2", "--points", 5)

@@ -4,7 +4,7 @@ from typing import Any
 
 from . import errors
 from .check import explain
-from .compare import Comparison, compare
+from .compare import Comparison, SetComparison, compare, compare_sets
 from .errors import ParseError, RhovecError, RhovecWarning
 from .former import warn
 from .formula import (
@@ -60,10 +60,12 @@ __all__ = [
     "RhovecError",
     "RhovecWarning",
     "Schema",
+    "SetComparison",
     "Space",
     "StlKernel",
     "TraceMeasure",
     "compare",
+    "compare_sets",
     "derive",
     "errors",
     "explain",

@@ -13,6 +13,7 @@ from rhovec.check import Outcome, Sampled, verdicts
 from rhovec.check.parts import parts
 from rhovec.check.sampled import as_sampled
 from rhovec.errors import RhovecError, TraceError
+from rhovec.robustness import cpu
 from rhovec.robustness.reference import robustness_trace, satisfaction_trace
 
 from . import cases, oracle
@@ -335,3 +336,37 @@ def test_misuse_is_refused() -> None:
         verdicts("x > 0", [{"x": [1.0]}], begin="hold")
     with pytest.raises(RhovecError, match="no logs"):
         verdicts("x > 0", [])
+
+
+def test_long_logs_are_cut_into_pieces_without_a_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bounds and explanations of random formulae, with pieces of eight samples and without."""
+    rng = np.random.default_rng(5)
+    found = []
+    while len(found) < 60:
+        phi = cases.random_formula(rng)
+        log = {name: rng.normal(size=200).round(1) for name in phi.variables}
+        for values in log.values():
+            values[rng.uniform(size=200) < 0.05] = np.nan
+        found.append((phi, log, rv.explain(phi, log)))
+    pieces = []
+    evaluate = cpu.evaluate
+    monkeypatch.setattr(
+        cpu, "evaluate", lambda *args, **kw: pieces.append(args[1].shape) or evaluate(*args, **kw)
+    )
+    monkeypatch.setattr("rhovec.check.bounds.LONG", 100)
+    monkeypatch.setattr("rhovec.check.bounds.PIECE", 8)
+    for phi, log, whole in found:
+        again = rv.explain(phi, log)
+        assert again.verdict == whole.verdict, phi
+        assert again.path == whole.path and again.cause == whole.cause, phi
+    assert sum(n > 10 for n, _, _ in pieces) > 50
+
+
+def test_a_log_too_long_for_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rhovec.check.bounds.memory", lambda: 10**6)
+    with pytest.raises(TraceError, match="give its operators bounds"):
+        verdicts("always (x > 0 -> eventually x < 0)", [{"x": np.zeros(40_000)}])
+    (verdict,) = verdicts("always (x > 0 -> eventually[0,5] x < 0)", [{"x": np.zeros(40_000)}])[0]
+    assert verdict.outcome == "holds so far"

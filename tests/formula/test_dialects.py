@@ -199,7 +199,7 @@ def test_seconds_are_written_with_their_unit() -> None:
         ("x * y > 0", "is not linear", 1),
         ("pow(x, 2) > 0", "pow is not linear", 1),
         ("true", "true is a word of rtamt", 1),
-        ("once[500ms:2s] x", "no whole number of steps", 6),
+        ("once[500ms:2s] x", "not a whole number of steps", 6),
         ("once[1s:2] x", "needs a unit at the right bound", 6),
         ("once[2:1] x", "ends before it starts", 6),
         ("once[0:inf] x", "expected a window of numbers", 5),

@@ -39,15 +39,14 @@ pytestmark = pytest.mark.soak
 
 @pytest.fixture(scope="module")
 def record() -> Iterator[dict[str, Any]]:
-    """What the tests found; written once all have passed."""
-    found: dict[str, Any] = {
-        "command": COMMAND, "seed": SEED, "date": time.strftime("%Y-%m-%d"),
-        "machine": {**facts(), "sqlite": sqlite3.sqlite_version},
-    }  # fmt: skip
+    """What the tests found, one entry per test; a test that was not run keeps its last record."""
+    found: dict[str, Any] = {}
     yield found
-    if set(TITLES) <= set(found):
-        (RESULTS / "soak.json").write_text(json.dumps(found, indent=1) + "\n")
-        (RESULTS / "soak.md").write_text(page(found))
+    before = json.loads((RESULTS / "soak.json").read_text())
+    parts = {name: part for name, part in {**before["parts"], **found}.items() if name in TITLES}
+    content = {"command": COMMAND, "seed": SEED, "parts": parts}
+    (RESULTS / "soak.json").write_text(json.dumps(content, indent=1) + "\n")
+    (RESULTS / "soak.md").write_text(page(parts))
 
 
 def test_kills(tmp_path: Path, record: dict[str, Any]) -> None:
@@ -80,15 +79,19 @@ def test_parser(record: dict[str, Any]) -> None:
 
 
 def keep(record: dict[str, Any], name: str, outcome: dict[str, Any]) -> None:
-    record[name] = outcome
+    record[name] = {
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": {**facts(), "sqlite": sqlite3.sqlite_version},
+        "outcome": outcome,
+    }
     print(f"\n{TITLES[name]}:", *harness.lines(outcome), sep="\n  ")
 
 
-def page(found: dict[str, Any]) -> str:
-    host = ", ".join(f"{name} {value}" for name, value in found["machine"].items())
-    text = [f"# Soak test\n\nCommand: `{COMMAND}`; seed {SEED}; {found['date']}. {host}.\n"]
-    for name, title in TITLES.items():
-        text.append(f"## {title}\n")
-        text += [f"- {line}" for line in harness.lines(found[name])]
+def page(parts: dict[str, Any]) -> str:
+    text = [f"# Soak test\n\nCommand: `{COMMAND}`; seed {SEED}.\n"]
+    for name in filter(parts.__contains__, TITLES):
+        host = ", ".join(f"{key} {value}" for key, value in parts[name]["machine"].items())
+        text.append(f"## {TITLES[name]}\n\n{parts[name]['date']}. {host}.\n")
+        text += [f"- {line}" for line in harness.lines(parts[name]["outcome"])]
         text.append("")
     return "\n".join(text)

@@ -23,6 +23,7 @@ from ..formula.core import Formula
 from ..formula.operators import Channel, Row
 from ..formula.printer import channel_text
 from ..formula.programs import Programs
+from ..machine import memory
 from .parts import AFTER, INSIDE, negative, reach
 from .sampled import Sampled
 
@@ -35,6 +36,8 @@ _OPPOSITE = [BEST, WORST, HELD, GREATEST, LEAST]
 
 _BUDGET = 1 << 27  # bytes of columns and results at once
 _LANES = 64  # traces that the engine takes at once
+LONG = 1 << 15  # points from which on a trace is cut into pieces
+PIECE = 1 << 12  # points of such a piece
 
 
 class Lanes:
@@ -145,7 +148,7 @@ def evaluate(
     offsets = np.concatenate([[0], np.cumsum([len(rows) for rows in code])])
     channels = tuple(((str(k), 1.0),) for k in range(max(1, len(atoms))))
     programs = Programs(np.concatenate(code), np.zeros(offsets[-1]), offsets, channels)
-    names = names_of(formulae)
+    names, window = names_of(formulae), _window(formulae)
     after = 1 + max(reach(phi)[1] for phi in formulae)
     before = 1 + max((max(0, -_least_lag(row)) for row, _ in atoms), default=0)
     longest = max(log.points for log in logs) + before + after
@@ -157,7 +160,7 @@ def evaluate(
         columns = np.zeros((lanes.assumptions * len(block), len(channels), lanes.points))
         for (row, negated), k in atoms.items():
             columns[:, k] = lanes.column(row, negated, discrete)
-        values = run(programs, columns)[..., before:]
+        values = run(programs, columns, window)[..., before:]
         yield first, values.reshape(len(formulae), lanes.assumptions, len(block), -1)
 
 
@@ -166,13 +169,59 @@ def assumptions_of(logs: Sequence[Sampled], names: Collection[str]) -> int:
     return 5 if any(name in log.least for log in logs for name in names) else 3
 
 
-def run(programs: Programs, columns: np.ndarray) -> np.ndarray:
-    """Formulae over numbered columns, (traces, columns, points), at every time."""
+def run(
+    programs: Programs, columns: np.ndarray, window: tuple[int, int] | None = None
+) -> np.ndarray:
+    """Formulae over numbered columns, (traces, columns, points), at every time.
+
+    window: how many steps the formulae look back and ahead at most, if that is bounded. The engine takes
+    memory for 64 traces of any length; so a few long ones are cut into pieces, which overlap by as much
+    as the formulae see, and are its traces.
+    """
     from ..robustness import cpu
 
     names = {str(k): k for k in range(columns.shape[1])}
-    columns = np.ascontiguousarray(columns)
-    return cpu.evaluate(programs, columns, names, trace=True, workers=1)
+
+    def evaluated(traces: np.ndarray) -> np.ndarray:
+        traces = np.ascontiguousarray(traces)
+        return cpu.evaluate(programs, traces, names, trace=True, workers=1)
+
+    n, _, points = columns.shape
+    if points < LONG or window is None or 4 * sum(window) > points:
+        _require_memory(columns.shape)
+        return evaluated(columns)
+    back, ahead = window
+    size = max(PIECE, 2 * (back + ahead))
+    out = np.empty((len(programs), n, points))
+    for trace in range(n):
+        for first in range(0, points, _LANES * size):
+            last = min(points, first + _LANES * size)
+            pieces = -(-(last - first) // size)
+            around = np.arange(-back, size + ahead) + first + size * np.arange(pieces)[:, None]
+            cut = columns[trace][:, np.clip(around, 0, points - 1)]  # (columns, pieces, times)
+            values = evaluated(cut.swapaxes(0, 1))[..., back : back + size]
+            out[:, trace, first:last] = values.reshape(len(programs), -1)[:, : last - first]
+    return out
+
+
+def _window(formulae: Sequence[Formula]) -> tuple[int, int] | None:
+    """How many steps formulae look back and ahead; None if one of them looks without end."""
+    for phi in formulae:
+        if any(ops.is_timed(op) and hi == ops.UNBOUNDED for op, _, hi, _, _ in phi.rows()):
+            return None
+    ahead, back = zip(*map(reach, formulae), strict=True)
+    return max(back), max(ahead)
+
+
+def _require_memory(shape: tuple[int, ...]) -> None:
+    """Refuse what the engine would take more memory for than the machine has."""
+    _, columns, points = shape
+    needed, there = 8 * _LANES * points * (columns + 3), memory()
+    if there is not None and needed > there:
+        raise TraceError(
+            f"{points:,} samples would take {needed / 1e9:,.0f} GB with a formula that looks ahead or "
+            "back without end; give its operators bounds, resample to a longer step, or split the log"
+        )
 
 
 def names_of(formulae: Sequence[Formula]) -> list[str]:

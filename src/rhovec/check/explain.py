@@ -400,11 +400,19 @@ class _Nodes:
 
 def _apply(op: int, lo: int, hi: int, below: Sequence[np.ndarray]) -> np.ndarray:
     """An operator on the values of its operands, each (assumptions, times)."""
+    if hi == ops.UNBOUNDED and op in (
+        ops.ALWAYS,
+        ops.EVENTUALLY,
+    ):  # the same without the engine's memory
+        least = np.minimum if op == ops.ALWAYS else np.maximum
+        rest = least.accumulate(below[0][:, ::-1], axis=1)[:, ::-1]
+        return rest[:, np.minimum(np.arange(rest.shape[1]) + lo, rest.shape[1] - 1)]
     code = [(ops.GE, 0, 0, k) for k in range(len(below))]
     channels = tuple(((str(k), 1.0),) for k in range(len(below)))
     rows = np.array([*code, (op, lo, hi, -1)], np.int64)
     programs = Programs(rows, np.zeros(len(rows)), np.array([0, len(rows)]), channels)
-    out: np.ndarray = run(programs, np.stack(below, axis=1))[0]
+    window = None if hi == ops.UNBOUNDED else (hi, 0) if ops.IS_PAST[op] else (0, hi)
+    out: np.ndarray = run(programs, np.stack(below, axis=1), window)[0]
     return out
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import Problem, RhovecError, TraceError
+from ..formula.core import Formula
 from ..formula.derived import Derived
 from ..formula.options import ANY_UNIT
 from ..formula.printer import channel_text
@@ -27,6 +28,7 @@ from .rows import Context, Moments, Row, moments_of, row_of, values_of
 from .sampled import as_sampled
 from .verdict import verdicts
 
+MAX_VALUES = 1 << 22  # nodes of formulae x points of a log that are judged together
 ANY_STEP = 0.001  # in the place of a step that only a log will tell
 
 
@@ -124,7 +126,7 @@ def check_files(plan: Plan, files: Sequence[tuple[str, str]], alone: bool = True
     groups: dict[Any, list[_Ready]] = {}
     for file, (label, path) in zip(out, files, strict=True):
         for one in _ready(plan, known, derived, label, Path(path), alone, file):
-            units = tuple(sorted(one.grid.units.items()))
+            units = tuple(sorted(u for u in one.grid.units.items() if u[1].isprintable()))
             groups.setdefault((one.grid.dt, units, one.discrete, one.lacking), []).append(one)
     for (dt, units, discrete, lacking), ready in groups.items():
         _judge(plan, dt, dict(units), discrete, lacking, ready)
@@ -242,6 +244,19 @@ def _judge(
         _add_rows(plan, able, {**derived.units, **units}, named, ready)
 
 
+def _portions(formulae: Sequence[Formula], points: int) -> Iterator[Sequence[Formula]]:
+    """Formulae that are judged together: all on a log of usual length, one by one on a very long one."""
+    portion: list[Formula] = []
+    nodes = 0
+    for phi in formulae:
+        if portion and (nodes + phi.size) * points > MAX_VALUES:
+            yield portion
+            portion, nodes = [], 0
+        portion.append(phi)
+        nodes += phi.size
+    yield portion
+
+
 def _add_rows(
     plan: Plan,
     requirements: Sequence[Requirement],
@@ -252,7 +267,9 @@ def _add_rows(
     logs = [as_sampled(one.grid) for one in ready]
     formulae = [requirement.formula for requirement in requirements]
     try:
-        judged = verdicts(formulae, logs, begin=plan.begin, discrete=discrete)
+        judged = []
+        for some in _portions(formulae, max(log.points for log in logs)):
+            judged += verdicts(some, logs, begin=plan.begin, discrete=discrete)
     except RhovecError as error:  # numbers that are too large, say: which log has them?
         if len(ready) > 1:
             for one in ready:

@@ -29,6 +29,7 @@ FIRST = 6  # pictures of a requirement that are open at once
 
 MAX_STRETCHES = 50  # that the bar of a log shows
 MAX_NAME = 40  # characters of an expression in a picture
+MAX_LABEL = 8  # characters of a mode beside it
 
 WIDTH, GUTTER, TOP, SIGNAL, BETWEEN, ROBUSTNESS, BOTTOM = 480, 58, 20, 110, 22, 56, 38
 MARGIN, LINE = 6, 15  # within a frame, and between labels
@@ -194,13 +195,13 @@ def _worst(report: Report, places: dict[int, str]) -> list[str]:
         [
             Cell(escape(row.requirement)), Cell(_link(row, places)),
             Cell(words.number(row.robustness, row.unit), "number"),
-            Cell(f"{report.severity(row):.2g}", "number"), Cell(_text(row.explanation)),
+            Cell(words.ratio(report.severity(row)), "number"), Cell(_text(row.explanation)),
         ]
         for row in rows
     ]  # fmt: skip
     intro = (
         "Ranked by margin over σ, the standard deviation of what is compared, in all logs. "
-        "Violations by flags and modes alone have no margin."
+        "Violations by flags and modes alone have no margin, and come last."
     )
     return [f"<p>{intro}</p>", pages.table(heads, cells)]
 
@@ -340,15 +341,20 @@ def draw(figure: Figure, bins: int) -> str:
     out.append(_rect("frame", GUTTER, second, width, ROBUSTNESS))
     out.append(_path(signal, upper, "curve"))
     out.append(_path(rho, lower, "curve rho"))
-    zero, labels = lower.y(0.0), upper.labels()
+    zero = lower.y(0.0)
+    labels = [(y, figure.names.get(value, _short(value))) for y, value in upper.labels()]
     out.append(line("zero", GUTTER, zero, right, zero))
     if limit is not None:
         y = upper.y(limit)
         out.append(line("limit-line", GUTTER, y, right, y))
-        labels = [(at, value) for at, value in labels if abs(at - y) > LINE]
+        labels = [(at, shown) for at, shown in labels if abs(at - y) > LINE]
         out.append(text(GUTTER - 5, upper.within(y), _short(limit), "limit", "end"))
-    labels += [(zero, 0.0), *((at, v) for at, v in lower.labels() if abs(at - zero) > LINE)]
-    out += [text(GUTTER - 5, y + 4, _short(value), anchor="end") for y, value in labels]
+    if np.isfinite(rho.least).any():
+        labels += [(zero, "0")]
+        labels += [(at, _short(v)) for at, v in lower.labels() if abs(at - zero) > LINE]
+    else:
+        labels += [(lower.y(1.0), "holds"), (lower.y(-1.0), "violated")]
+    out += [text(GUTTER - 5, y + 4, shown[:MAX_LABEL], anchor="end") for y, shown in labels]
     out.append(line("now", x(figure.moment), TOP, x(figure.moment), end))
     out.append(text(GUTTER, TOP - 5, f"{figure.channel[:MAX_NAME]}{unit}"))
     out.append(text(GUTTER, second - 5, "robustness"))

@@ -87,14 +87,21 @@ class Report:
         return bool(rows) and all(row.vacuous for row in rows)
 
     def severity(self, row: Row) -> float:
-        """By how many standard deviations of its expression a requirement is violated."""
+        """By how many standard deviations of its expression a requirement is violated; inf without a
+        margin."""
         scale = self.scales.get(row.channel) or 1.0
         return -(row.robustness or 0.0) / scale
 
     def worst(self, n: int = 10) -> list[Row]:
-        """The violations with the largest margins over their scales; flags and modes have none."""
-        violated = [row for row in self.of(Outcome.VIOLATED) if _finite(row)]
-        return sorted(violated, key=self.severity, reverse=True)[:n]
+        """The violations with the largest margins over their scales, then those without a margin, of
+        flags and modes, which last longest."""
+
+        def key(row: Row) -> tuple[bool, float]:
+            if _finite(row):
+                return True, self.severity(row)
+            return False, sum(b - a for a, b in row.intervals)
+
+        return sorted(self.of(Outcome.VIOLATED), key=key, reverse=True)[:n]
 
     def status(self, fail_open: bool = False) -> int:
         """The exit status: 2 if something could not be read, 1 with a violation, otherwise 0.

@@ -42,6 +42,7 @@ class Figure(NamedTuple):
     channel: str  # the expression that the deciding atom compares
     unit: str
     limit: float | None  # None for flags and modes
+    names: Mapping[float, str]  # of the values of these
     signal: Curve
     robustness: Curve  # of the body of the requirement
     violated: Spans
@@ -256,7 +257,8 @@ def _figure(why: Explanation, context: Context) -> Figure:
     least = greatest = values_of(channel, log.samples)
     if len(channel) == 1 and channel[0][1] == 1 and (name := str(channel[0][0])) in log.least:
         least, greatest = np.fmin(least, log.least[name]), np.fmax(greatest, log.greatest[name])
-    named = {ops.name_of(variable) for variable, _ in channel}
+    discrete = {ops.name_of(variable) for variable, _ in channel} <= set(context.discrete)
+    codes = context.labels.get(ops.name_of(channel[0][0]), {"off": 0, "on": 1}) if discrete else {}
     ((_, bounds),) = evaluate([core(why.part.part.body)], [log], context.begin, context.discrete)
     stretches = why.part.violated
     first, last = min(stretches[0][0], why.moment), max(stretches[-1][1], why.moment)
@@ -267,7 +269,8 @@ def _figure(why: Explanation, context: Context) -> Figure:
     whole, (start, end) = _times(log, [(0, log.points - 1), (first, last)])
     return Figure(
         whole, start, end, channel_text(channel), why.unit,
-        None if named <= set(context.discrete) else float(why.atom.rows()[0][4]),
+        None if discrete else float(why.atom.rows()[0][4]),
+        {float(code): text for text, code in codes.items()},
         _curve(least[shown], greatest[shown]), _curve(body, body), _times(log, stretches),
         _times(log, [(why.moment, why.moment)])[0][0], log.dt is not None,
     )  # fmt: skip

@@ -32,6 +32,11 @@ def number(value: float | None, unit: str = "") -> str:
     return f"{value:.6g} {unit}".rstrip()
 
 
+def ratio(value: float) -> str:
+    """A margin in standard deviations."""
+    return "" if abs(value) == float("inf") else f"{value:.2g}"
+
+
 def when(spans: Spans, timed: bool = True) -> str:
     """`12 s to 14.5 s and 2 more times`."""
     texts = [moment(a, timed) if a == b else f"{a:.9g} to {moment(b, timed)}" for a, b in spans]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 REPORTS = "Reports"  # a panel of the help
 MAX_STRIP = 40  # logs that the matrix shows one by one
 MAX_LISTED = 10  # rows of a list in the summary
+MAX_MESSAGES = 30  # about files, on stderr
 PLAIN_WIDTH = 110  # of a summary that goes to a file or a pipe
 MAX_NAMES = 4  # logs that the matrix names
 MARKS = {"violated": "x", "open": "?", "holds so far": ".", "holds": "="}
@@ -214,10 +215,9 @@ def check(
 ) -> None:
     """Say which log violates which requirement, where, and by how much.
 
-    A verdict is violated, holds, holds so far (nothing is owed at the end of the log) or open. The exit
-    status is 0 without a violation, 1 with one, and 2 if something is wrong or cannot be read.
+    Exit status: 0 without a violation, 1 with one, 2 if something is wrong or cannot be read.
 
-    rhovec check -F requirements.stl -t logs/ --resample 0.1 --html report.html --junit report.xml
+    rhovec check -F requirements.stl -t logs/ --resample 0.1 --html report.html
     """
     from ..check import check_logs
 
@@ -235,7 +235,7 @@ def check(
     if not report.rows:
         if len(messages) == 1:
             raise RhovecError(messages[0])
-        note("none of the logs could be read:", *messages)
+        note("none of the logs could be read:", *_first(messages))
         raise typer.Exit(2)
     if as_json:
         for row in report.rows:
@@ -248,9 +248,16 @@ def check(
     if messages:
         sys.stdout.flush()
         parts = "1 thing" if len(messages) == 1 else f"{len(messages):,} things"
-        note(f"{parts} could not be read or checked:", *messages)
+        note(f"{parts} could not be read or checked:", *_first(messages))
     if status := report.status(fail_open):
         raise typer.Exit(status)
+
+
+def _first(messages: list[str]) -> list[str]:
+    """The messages that a terminal shows."""
+    more = len(messages) - MAX_MESSAGES
+    last = [f"and {more:,} more, which --html and --junit list"] if more > 0 else []
+    return messages[:MAX_MESSAGES] + last
 
 
 def write_reports(
@@ -315,7 +322,7 @@ def _summarise(report: Report, out: Console) -> None:
     worst = report.worst(MAX_LISTED)
     section(
         "Worst violations, by margin over the standard deviation of what is compared",
-        _list([(f"{report.severity(row):.2g}", row, row.explanation) for row in worst]),
+        _list([(words.ratio(report.severity(row)), row, row.explanation) for row in worst]),
     )
     waiting = [("", row, words.waiting(row)) for row in report.rows if row.verdict == "open"]
     section("Open", _list(waiting))

@@ -1,16 +1,28 @@
-"""`rhovec compare`: how two formulae are related, and the trace on which they differ most."""
+"""`rhovec compare`: how two formulae are related, with the trace on which they differ most; or how all
+requirements of files are."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..errors import RhovecError
-from .output import new_figure, note, printable, require_output, save_figure
+from ..formula.requirements import read_data, require_some, resolve_sets
+from .output import (
+    TABLES,
+    new_figure,
+    note,
+    printable,
+    replacing_text,
+    require_output,
+    save_figure,
+    save_table,
+)
 from .shared import (
     JsonObject,
     Points,
@@ -20,20 +32,28 @@ from .shared import (
     TraceReading,
     choose_measure,
     formulae_of,
+    option,
     origins,
+    output_file,
     picture,
     progress_bar,
+    read_schema,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..compare import Comparison, Witness
-    from ..formula import Requirement
+    from ..compare import Comparison, SetComparison, Witness
+    from ..formula import Requirement, Schema
+    from ..traces import Traces
 
 WIDTH, HEIGHT = 60, 3  # characters of a drawing on a terminal
 MAX_SHOWN = 6  # variables that are drawn
 LABEL = 70  # characters of a formula in a picture
+IS_RANDOM = re.compile(r"x_\d+")  # variables of random traces
+HEADER = (
+    "formula", "other", "relation", "basis", "both", "only_formula", "only_other", "neither"
+)  # fmt: skip
 
 
 def compare(
@@ -44,25 +64,178 @@ def compare(
     confidence: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     schema: SchemaFile = None,
     plot: Annotated[
-        Path | None, picture("Draw the trace on which the two differ most as a .png file.")
+        Path | None, picture("Draw the trace on which two formulae differ most as a .png file.")
+    ] = None,
+    html: Annotated[
+        Path | None,
+        option(
+            "--html",
+            metavar="FILE",
+            help="Write the relations of a set, with a graph of implications, as a page.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        output_file(
+            "Write the relations of a set to a .csv, .jsonl or .parquet file, one row per pair."
+        ),
     ] = None,
     as_json: JsonObject = False,
 ) -> None:
-    """Whether two formulae are equivalent, one implies the other, or they contradict.
+    """Whether formulae are equivalent, one implies the other, or they contradict.
 
-    Proved where possible, otherwise judged on random traces or on your own.
+    Two formulae: proved where possible, otherwise judged on random traces or on your own.
+
+    More, or a file of requirements: all pairs; with several files, all pairs across them. What is
+    proved comes first, then what only --traces suggest.
 
     rhovec compare "always[0,9] x_0 > 0" "eventually x_0 > 0"
+
+    rhovec compare -F old.stl -F new.stl -t logs/ --dt 0.1 --html relations.html
     """
+    require_output(plot, (".png",))
+    require_output(html, (".html",))
+    require_output(output, TABLES, as_json)
+    known, traces = read_schema(schema), reading.read_traces()
+    sets = _sets(reading, known, traces)
+    requirements = [one for _, members in sets for one in members]
+    if len(requirements) < 2:
+        raise RhovecError("compare takes two or more formulae, not 1; quote each of them")
+    if len(requirements) > 2 or html or output or _beyond_random(requirements, traces, known):
+        wrong = {"--plot": plot, "--points": points}
+        wrong |= {"--n-traces": n_traces} if traces is None else {}
+        for name, value in wrong.items():
+            if value is not None:
+                raise RhovecError(
+                    f"{name} goes with two formulae over x_0, x_1, ..., not with a set"
+                )
+        _compare_sets(sets, traces, n_traces, seed, html, output, as_json)
+        return
+    _compare_two(
+        reading.about(requirements, traces, known), traces, n_traces, points, seed, confidence,
+        reading.step(traces), plot, as_json,
+    )  # fmt: skip
+
+
+def _beyond_random(
+    requirements: Sequence[Requirement], traces: Traces | None, schema: Schema | None
+) -> bool:
+    """Whether there are no traces to judge on: random ones have the variables x_0, x_1, ..."""
+    names = {name for one in requirements for name in one.formula.variables}
+    return traces is None and schema is None and not all(map(IS_RANDOM.fullmatch, names))
+
+
+# -- sets ------------------------------------------------------------------------------------------
+
+
+def _sets(
+    reading: TraceReading, schema: Schema | None, traces: Traces | None
+) -> list[tuple[str, list[Requirement]]]:
+    """The requirements of the arguments and of each file, with its name."""
+    arguments = reading.arguments()
+    sources = [(name, read_data(d, name)) for name, d in reading.contents(bool(arguments))]
+    sources += [("the arguments", arguments)] if arguments else []
+    found, problems = resolve_sets(sources, reading.parameters(), **reading.options(schema, traces))
+    reading.left_out(problems)
+    require_some(found, problems, ", ".join(name for name, _ in sources))
+    return sorted(found, key=lambda one: one[0] != "the arguments")
+
+
+def _compare_sets(
+    sets: Sequence[tuple[str, list[Requirement]]],
+    traces: Traces | None,
+    n_traces: int | None,
+    seed: int,
+    html: Path | None,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    from ..compare import compare_sets
+    from ..traces import TraceMeasure
+
+    measure = None
+    if traces is not None:
+        every = TraceMeasure(traces.values, traces.variables)
+        chosen = [x for block in every.blocks(n_traces, seed) for x in block]
+        measure = TraceMeasure(chosen, traces.variables)
+    names = ["the arguments" if name == "the arguments" else Path(name).name for name, _ in sets]
+    with progress_bar("compare") as progress:
+        found = compare_sets(
+            *(members for _, members in sets), traces=measure, names=names, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+    if html is not None:
+        from ..compare.page import page
+
+        with replacing_text(html) as text:
+            text.write(page(found))
+    rows = list(_rows(found))
+    if output is not None:
+        save_table(output, rows, HEADER)
+    elif as_json:
+        print(json.dumps(_facts(found, rows), ensure_ascii=False))
+    else:
+        print(found)
+
+
+def _rows(found: SetComparison) -> Iterator[dict[str, Any]]:
+    """One record per relation: proved ones, what only traces suggest, and what is undecided."""
+    one, other = origins(found.requirements), origins(found.requirements, "other_")
+    texts = [requirement.text for requirement in found.requirements]
+    counts = ("both", "only_formula", "only_other", "neither")
+    suggested = {frozenset(r[:2]) for r in found.suggested}
+    listed = [(r, "proved") for r in found.proved] + [(r, "traces") for r in found.suggested]
+    for (a, b, relation, held, _), basis in listed:
+        yield {
+            **one[a], "formula": texts[a], **other[b], "other": texts[b], "relation": relation,
+            "basis": basis, **dict(zip(counts, held or (None,) * 4, strict=True)),
+        }  # fmt: skip
+    for a, b in found.undecided:
+        if {a, b} not in suggested:
+            yield {
+                **one[a], "formula": texts[a], **other[b], "other": texts[b],
+                "relation": "undecided", "basis": "", **dict.fromkeys(counts),
+            }  # fmt: skip
+
+
+def _facts(found: SetComparison, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows with what is known about single formulae."""
+
+    def named(members: Iterable[int]) -> list[str]:
+        return [found.label(i, title=False) for i in members]
+
+    facts: dict[str, Any] = {
+        "sets": dict(zip(found.names, map(found.sets.count, range(len(found.names))), strict=True)),
+        "pairs": found.pairs,
+        "never": named(found.never),
+        "always": named(found.always),
+        "doubtful": named(found.doubtful),
+    }
+    if found.n_traces:
+        everywhere, nowhere = map(named, found.constant)
+        facts |= {"traces": found.n_traces, "vacuous": found.vacuous}
+        facts |= {"hold_on_all": everywhere, "hold_on_none": nowhere}
+        facts |= {"untested": named(found.untested)}
+    return facts | {"relations": rows}
+
+
+# -- two formulae ----------------------------------------------------------------------------------
+
+
+def _compare_two(
+    requirements: list[Requirement],
+    traces: Traces | None,
+    n_traces: int | None,
+    points: int | None,
+    seed: int,
+    confidence: float,
+    step: float | str | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
     from ..compare import compare as compared
     from ..traces import TraceMeasure
 
-    require_output(plot, (".png",))
-    requirements, traces = reading.read(schema)
-    if len(requirements) != 2:
-        raise RhovecError(
-            f"compare takes two formulae, not {len(requirements)}; quote each of them"
-        )
     pair = formulae_of(requirements)
     measure = choose_measure(pair, traces, points)
     with progress_bar("compare") as progress:
@@ -74,7 +247,7 @@ def compare(
         trace_id = traces.ids[int(equal.argmax())]
     labels = [requirement.label for requirement in requirements]
     if plot is not None and result.witness is not None:
-        draw(result.witness, used_variables(result), labels, reading.step(traces), trace_id, plot)
+        draw(result.witness, used_variables(result), labels, step, trace_id, plot)
     if as_json:
         print(json.dumps(to_json(result, requirements, trace_id), ensure_ascii=False))
         return

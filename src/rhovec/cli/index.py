@@ -20,7 +20,15 @@ import typer
 
 from ..errors import RhovecError
 from ..formula.requirements import name_of
-from .output import cell, console, write_csv, write_jsonl
+from .output import (
+    TABLES,
+    cell,
+    console,
+    require_output,
+    save_table,
+    write_jsonl,
+    write_records,
+)
 from .shared import (
     JsonLines,
     JsonObject,
@@ -33,6 +41,7 @@ from .shared import (
     naming,
     option,
     origins,
+    output_file,
     progress_bar,
     read_vectors,
     schema_for,
@@ -78,6 +87,9 @@ LibraryModel = Annotated[
 NewTags = Annotated[
     str,
     option("--tags", metavar="TAGS", help="Tags for the formulae, separated by commas."),
+]
+HitFile = Annotated[
+    Path | None, output_file("Write to a .csv, .jsonl or .parquet file, one row per hit.")
 ]
 NAME_NEEDED = "--library NAME goes with the URL of a server, and only with that"
 COLUMNS = (
@@ -215,12 +227,14 @@ def search(
         typer.Option("--rerank", help="Order hits by the exact kernel, with its standard error."),
     ] = False,
     space: LibraryModel = None,
+    output: HitFile = None,
     as_json: JsonLines = False,
 ) -> None:
     """Find the formulae of a library that are most similar in meaning.
 
     rhovec index search lib.rhovec "always (x_0 > 1)" -k 5
     """
+    require_output(output, TABLES, as_json)
     if vectors and (reading.formulae or reading.files):
         raise RhovecError("--vectors takes the place of formulae; leave one of them out")
     if vectors and rerank:
@@ -242,7 +256,7 @@ def search(
                 {**origin, "query": one.text}
                 for one, origin in zip(requirements, named, strict=True)
             ]
-        _write(facts, found, as_json)
+        _write(facts, found, output, as_json)
 
 
 @app.command()
@@ -254,16 +268,18 @@ def duplicates(
         float, typer.Option(help="Lowest exact similarity of duplicates, above 0 and up to 1.")
     ] = 0.99,
     space: LibraryModel = None,
+    output: HitFile = None,
     as_json: JsonLines = False,
 ) -> None:
     """List groups of formulae that mean nearly the same.
 
     rhovec index duplicates lib.rhovec --threshold 0.999
     """
+    require_output(output, TABLES, as_json)
     with _opened(library, name, space) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
-        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, as_json)
+        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, output, as_json)
 
 
 @app.command()
@@ -334,7 +350,7 @@ def list_libraries(url: Url, as_json: JsonLines = False) -> None:
     if as_json:
         write_jsonl(sys.stdout, rows)
     else:
-        write_csv(sys.stdout, ["library", "formulae"], ([*row.values()] for row in rows))
+        write_records(sys.stdout, rows, ["library", "formulae"])
 
 
 @app.command()
@@ -439,12 +455,17 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
     print("; ".join(words))
 
 
-def _write(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], as_json: bool) -> None:
-    """Hits per query, or entries per group: JSON lines, a table on a terminal, or CSV.
+def _write(
+    facts: Sequence[dict[str, str]],
+    found: Sequence[list[Hit]],
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Hits per query, or entries per group: a file, JSON lines, a table on a terminal, or CSV.
 
     facts: of each query or group; the last is what it is called if it has no name.
     """
-    if not as_json and sys.stdout.isatty():
+    if output is None and not as_json and sys.stdout.isatty():
         show(facts, found)
         return
     rows: list[dict[str, Any]] = [
@@ -453,11 +474,13 @@ def _write(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], as_json:
         for rank, hit in enumerate(hits, 1)
     ]
     rows = [row | {"formula": str(row["formula"])} for row in rows]
-    if as_json:
+    header = [*(facts[0] if facts else ["group"]), *COLUMNS]
+    if output is not None:
+        save_table(output, rows, header)
+    elif as_json:
         write_jsonl(sys.stdout, rows)
-        return
-    cells = ([*row.values()] for row in (row | {"tags": " ".join(row["tags"])} for row in rows))
-    write_csv(sys.stdout, [*(facts[0] if facts else ["group"]), *COLUMNS], cells)
+    else:
+        write_records(sys.stdout, rows, header)
 
 
 def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:

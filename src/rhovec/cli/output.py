@@ -1,4 +1,4 @@
-"""What commands write: files that are whole or not there, tables, CSV, figures.
+"""What commands write: files that are whole or not there, tables, figures.
 
 Names of traces and formulae come from files that others wrote. On a terminal and in CSV their control
 characters are written as escapes, so that they cannot move the cursor or set the title. In CSV a text
@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -84,7 +85,79 @@ def note(message: str, *more: str) -> None:
         print(line if len(line) <= MAX_LINE else line[: MAX_LINE - 3] + "...", file=sys.stderr)
 
 
-# -- CSV and JSON ----------------------------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------
+
+TABLES = (".csv", ".jsonl", ".parquet")  # what `save_table` writes
+BATCH = 1 << 16  # rows of a parquet file written at once
+
+
+def save_table(
+    path: Path, records: Iterable[Mapping[str, Any]], header: Sequence[str] = ()
+) -> None:
+    """Write records to a file, whose name says how; header: the columns if there is no record."""
+    if path.suffix.lower() == ".parquet":
+        with replacing(path) as stream:
+            write_parquet(stream, records, header)
+        return
+    with replacing_text(path) as text:
+        if path.suffix.lower() == ".jsonl":
+            write_jsonl(text, records)
+        else:
+            write_records(text, records, header)
+
+
+def write_records(
+    stream: IO[str], records: Iterable[Mapping[str, Any]], header: Sequence[str] = ()
+) -> None:
+    """Records with the same fields as CSV."""
+    several = iter(records)
+    first = next(several, None)
+    if first is None:
+        write_csv(stream, header, ())
+        return
+    rows = (map(_joined, record.values()) for record in chain([first], several))
+    write_csv(stream, list(first), map(list, rows))
+
+
+def write_parquet(
+    stream: IO[bytes], records: Iterable[Mapping[str, Any]], header: Sequence[str]
+) -> None:
+    """Records with the same fields as a parquet file; the first batch decides the columns' types."""
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingDependencyError(
+            'writing .parquet files needs pyarrow: pip install "rhovec[data]"'
+        ) from None
+    several, writer = iter(records), None
+    types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
+    try:
+        while (batch := list(islice(several, BATCH))) or writer is None:
+            names = list(batch[0]) if batch else list(header)
+            columns = {name: [_plain(record[name]) for record in batch] for name in names}
+            if writer is None:
+                kinds = [next((type(v) for v in c if v is not None), str) for c in columns.values()]
+                fields = [types.get(kind, pyarrow.string()) for kind in kinds]
+                schema = pyarrow.schema(list(zip(names, fields, strict=True)))
+                writer = parquet.ParquetWriter(stream, schema)
+            writer.write_table(pyarrow.table(columns, schema=schema))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _joined(value: Any) -> Any:
+    """A cell of a table: tags are one text."""
+    return " ".join(value) if isinstance(value, list | tuple) else value
+
+
+def _plain(value: Any) -> Any:
+    """A cell of a parquet file; a name may hold bytes that are no text."""
+    value = _joined(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value
 
 
 def write_csv(stream: IO[str], header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

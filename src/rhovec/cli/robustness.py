@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from ..errors import RhovecError
-from ..formula.requirements import name_of
-from .output import cell, console, note, replacing_text, require_output, save_array, write_csv
+from .output import (
+    cell,
+    console,
+    note,
+    replacing_text,
+    require_output,
+    save_array,
+    save_table,
+    write_records,
+)
 from .shared import (
     JsonLines,
     SchemaFile,
@@ -23,12 +31,15 @@ from .shared import (
     naming,
     origins,
     output_file,
+    read_schema,
 )
 
 if TYPE_CHECKING:
-    from ..formula import Formula
+    import numpy as np
 
-SUFFIXES = (".csv", ".json", ".jsonl", ".npy")
+    from ..formula import Formula, Requirement
+
+SUFFIXES = (".csv", ".json", ".jsonl", ".parquet", ".npy")
 
 
 def robustness(
@@ -50,13 +61,13 @@ def robustness(
     output: Annotated[
         Path | None,
         output_file(
-            "Write to a .csv, .json, .jsonl or .npy file; .npy is the array formulae x traces "
-            "(x steps)."
+            "Write all values to a .csv, .json, .jsonl, .parquet or .npy file; .npy is the array "
+            "formulae x traces (x steps)."
         ),
     ] = None,
     as_json: JsonLines = False,
 ) -> None:
-    """Evaluate formulae on traces: a table on a terminal, CSV in a pipe.
+    """Evaluate formulae on traces: a summary per formula on a terminal, all values in a pipe.
 
     rhovec robustness "always[0,2.5] speed < 120" -t drives.csv --dt auto
 
@@ -64,6 +75,7 @@ def robustness(
     """
     import numpy as np
 
+    from ..formula.options import exact_step
     from ..robustness import robustness as robustness_of
     from ..robustness import satisfaction as satisfaction_of
     from ..traces.reading import listed
@@ -87,6 +99,10 @@ def robustness(
             f"{listed(back)}: without a future, a formula reads only the first sample at time 0; "
             "--trace gives its value at every step"
         )
+    known = read_schema(schema)
+    step = reading.step(traces) if known is None else known.dt
+    step = traces.dt if step is None else step
+    seconds = None if step is None else exact_step(step)
     if suffix == ".npy":
         if isinstance(values, list):
             raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
@@ -101,15 +117,30 @@ def robustness(
         for b, (one, origin) in enumerate(zip(requirements, origins(requirements), strict=True))
         for n, trace in enumerate(traces.ids)
     )
-    if output is not None:
+    if suffix in (".json", ".jsonl"):
+        assert output is not None
         with replacing_text(output) as text:
-            {".csv": as_csv, ".json": as_json_array, ".jsonl": as_jsonl}[suffix](records, text)
+            (as_json_array if suffix == ".json" else as_jsonl)(records, text)
+    elif output is not None:
+        save_table(output, one_per_value(records, seconds))
     elif as_json:
         as_jsonl(records, sys.stdout)
     elif sys.stdout.isatty():
-        show_table(records)
+        # Where robustness is 0, only satisfaction can tell; where there is no value, only robustness.
+        both = [
+            kind(
+                formulae_of(requirements),
+                arrays,
+                variables=traces.variables,
+                trace=every_step,
+                end=end,
+            )
+            for kind in (robustness_of, satisfaction_of)
+        ]
+        rho, holds = (x if isinstance(x, list) else np.moveaxis(x, 1, 0) for x in both)
+        show_summary(requirements, traces.ids, rho, holds, seconds)
     else:
-        as_csv(records, sys.stdout)
+        write_records(sys.stdout, one_per_value(records, seconds))
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -120,21 +151,16 @@ def robustness(
 Record = dict[str, Any]
 
 
-def as_csv(records: Iterable[Record], stream: IO[str]) -> None:
-    """One row per value; a list of values has one row per step."""
-    records = iter(records)
-    first = next(records)
-    steps = isinstance(list(first.values())[-1], list)
-
-    def rows() -> Iterable[tuple[Any, ...]]:
-        for *facts, value in (r.values() for r in chain([first], records)):
-            if steps:
-                yield from ((*facts, t, v) for t, v in enumerate(value))
-            else:
-                yield *facts, value
-
-    *names, kind = first
-    write_csv(stream, [*names, *["step"] * steps, kind], rows())
+def one_per_value(records: Iterable[Record], step: Fraction | None) -> Iterator[Record]:
+    """Records in which a list of values has become one record per step, with its time in seconds."""
+    for record in records:
+        *facts, (kind, value) = record.items()
+        if not isinstance(value, list):
+            yield record
+            continue
+        for t, v in enumerate(value):
+            seconds = {} if step is None else {"seconds": float(t * step)}
+            yield {**dict(facts), "step": t, **seconds, kind: v}
 
 
 def as_jsonl(records: Iterable[Record], stream: IO[str]) -> None:
@@ -159,27 +185,40 @@ def json_text(record: Record) -> str:
     return json.dumps({k: plain(v) for k, v in record.items()}, ensure_ascii=False)
 
 
-def show_table(records: Iterable[Record]) -> None:
-    """A table for a terminal with one section per formula; violations are red."""
+def show_summary(
+    requirements: Sequence[Requirement],
+    ids: Sequence[str],
+    values: Sequence[np.ndarray],
+    holds: Sequence[np.ndarray],
+    step: Fraction | None,
+) -> None:
+    """A table with one row per formula for a terminal.
+
+    values, holds: of each trace an array (B,) or (B, P). With all steps, a formula is violated on a
+    trace if it is at some step; steps without a value (NaN) do not count.
+    """
+    import numpy as np
     from rich.table import Table
 
-    table: Table | None = None
-    last = None
-    for record in records:
-        *origin, formula, trace, value = record.values()
-        if origin and (name := name_of(*origin[:2])):
-            formula = f"{name}: {formula}"
-        if table is None:
-            table = Table("formula", "trace")
-            if isinstance(value, list):
-                table.add_column("step", justify="right")
-            table.add_column(list(record)[-1], justify="right")
-        if formula != last:
-            table.add_section()
-        for t, v in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            text = str(v).lower() if isinstance(v, bool) else f"{v:.6g}"
-            shown = cell(text, "red" if v is False or v < 0 else "green")
-            first = cell(formula if formula != last else "")
-            table.add_row(first, cell(trace), *([] if t is None else [str(t)]), shown)
-            last = formula
+    table = Table("formula", caption="-o FILE writes all values")
+    for name in ("traces", "violated", "median", "minimum"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("on")
+    for b, one in enumerate(requirements):
+        rho = [np.atleast_1d(x[b]) for x in values]
+        fails = [~np.atleast_1d(x[b]) & ~np.isnan(r) for x, r in zip(holds, rho, strict=True)]
+        violated = sum(bool(x.any()) for x in fails)
+        lowest = int(np.argmin([np.nanmin(x) for x in rho]))
+        at = int(np.nanargmin(rho[lowest]))
+        style = "red" if violated else "green"
+        table.add_row(
+            cell(one.label), str(len(ids)), cell(str(violated), style),
+            f"{np.nanmedian(np.concatenate(rho)):.6g}", cell(f"{rho[lowest][at]:.6g}", style),
+            cell(ids[lowest] + (moment(at, step) if len(rho[lowest]) > 1 else "")),
+        )  # fmt: skip
     console().print(table)
+
+
+def moment(t: int, step: Fraction | None) -> str:
+    """A step of a trace, and its time if that is known."""
+    return f", step {t}" + ("" if step is None else f" ({float(t * step):g} s)")

@@ -18,6 +18,7 @@ from ..errors import FormulaError, HorizonError, Problem, RequirementError, Rhov
 from ..formula import Formula, Schema
 from ..formula.requirements import (
     Requirement,
+    Statement,
     read_bytes,
     read_data,
     require_some,
@@ -256,9 +257,7 @@ class Reading(Files):
         A schema says what --dt, --discrete and --tolerance do. Arguments may use what files define.
         contents: of the files or of stdin, if they were read before.
         """
-        arguments = [
-            split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)
-        ]
+        arguments = self.arguments()
         if contents is None:
             contents = self.contents(bool(arguments))
         statements = [s for name, data in contents for s in read_data(data, name)]
@@ -272,6 +271,9 @@ class Reading(Files):
         require_some(found, problems, ", ".join(name for name, _ in contents) or "the arguments")
         own = {argument.source for argument in arguments}
         return sorted(found, key=lambda requirement: requirement.source not in own)
+
+    def arguments(self) -> list[Statement]:
+        return [split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
 
     def step(self, traces: Traces | None) -> float | str | None:
         """The sampling step that --dt asks for."""
@@ -368,11 +370,7 @@ class TraceFiles:
                 self.traces, layout=self.layout, variables=self.chosen(),
                 id_column=self.id_column, time_column=self.time_column,
             )  # fmt: skip
-        if (
-            self.layout != "auto"
-            or self.variables
-            or (self.id_column, self.time_column) != (None,) * 2
-        ):
+        if (self.layout, self.variables) != ("auto", "") or self.id_column or self.time_column:
             raise RhovecError(
                 "--layout, --variables, --id-column and --time-column go with --traces"
             )
@@ -399,16 +397,21 @@ class TraceReading(TraceFiles, Reading):
         Without --traces, these are random ones: a schema then standardises the formulae.
         """
         known, traces = read_schema(schema), self.read_traces()
-        found = self.requirements(known, traces)
+        return self.about(self.requirements(known, traces), traces, known), traces
+
+    def about(
+        self, found: list[Requirement], traces: Traces | None, schema: Schema | None
+    ) -> list[Requirement]:
+        """The requirements as they are about the traces, or about random ones without any."""
         if traces is None:
-            return standardised(found, known), None
+            return standardised(found, schema)
         names = dict.fromkeys(traces.variables)
         problems = [unknown_variables(requirement, names) for requirement in found]
         self.left_out([problem for problem in problems if problem])
         left = [r for r, problem in zip(found, problems, strict=True) if not problem]
         if not left:
             raise RhovecError("no formula is left: the traces lack variables of all of them")
-        return left, traces
+        return left
 
 
 # -- formulae --------------------------------------------------------------------------------------

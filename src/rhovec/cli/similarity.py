@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import typer
 from ..errors import RhovecError
 from .embed import embedded
 from .output import (
+    TABLES,
     cell,
     console,
     new_figure,
@@ -22,8 +23,9 @@ from .output import (
     require_output,
     save_array,
     save_figure,
-    write_csv,
+    save_table,
     write_jsonl,
+    write_records,
 )
 from .shared import (
     Device,
@@ -121,8 +123,8 @@ def similarity(
     output: Annotated[
         Path | None,
         output_file(
-            "Write to a .csv or .jsonl file, one row per pair; to a .json file, with the matrices; "
-            "or to an .npy file: the matrix, with --by both the model's and the kernel's."
+            "Write to a .csv, .jsonl or .parquet file, one row per pair; to a .json file, with the "
+            "matrices; or to an .npy file: the matrix, with --by both the model's and the kernel's."
         ),
     ] = None,
     as_json: JsonLines = False,
@@ -135,7 +137,7 @@ def similarity(
 
     rhovec similarity -F requirements.stl -t drives.csv --dt auto -o gram.npy --plot gram.png
     """
-    suffix = require_output(output, (".csv", ".jsonl", ".json", ".npy"), as_json)
+    suffix = require_output(output, (*TABLES, ".json", ".npy"), as_json)
     require_output(plot, (".png",))
     by = by or ("kernel" if reading.traces or boolean else "both")
     if by != "kernel":
@@ -205,27 +207,17 @@ def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) 
     if output is not None and output.suffix.lower() == ".npy":
         matrices = list(found.values.values())
         save_array(output, matrices[0] if len(matrices) == 1 else np.stack(matrices))
-    elif output is not None:
+    elif output is not None and output.suffix.lower() == ".json":
         with replacing_text(output) as text:
-            {".csv": as_csv, ".jsonl": as_jsonl, ".json": as_object}[output.suffix.lower()](
-                found, text
-            )
+            as_object(found, text)
+    elif output is not None:
+        save_table(output, found.rows())
     elif as_json:
-        as_jsonl(found, sys.stdout)
+        write_jsonl(sys.stdout, found.rows())
     elif sys.stdout.isatty() and math.comb(len(found.requirements), 2) <= MAX_TABLE:
         show(found)
     else:
-        as_csv(found, sys.stdout)
-
-
-def as_csv(found: Result, stream: IO[str]) -> None:
-    rows = found.rows()
-    first = next(rows)
-    write_csv(stream, list(first), (list(row.values()) for row in chain([first], rows)))
-
-
-def as_jsonl(found: Result, stream: IO[str]) -> None:
-    write_jsonl(stream, found.rows())
+        write_records(sys.stdout, found.rows())
 
 
 def as_object(found: Result, stream: IO[str]) -> None:

@@ -3,6 +3,7 @@
 There are two sources, kept apart. A prover over the two formulae answers for every trace there is
 (prover.py). Where it is silent, satisfaction on traces of a measure decides (counting.py), and the
 probability of a case that was not seen is bounded. report.py holds the result and its wording.
+sets.py relates all formulae of a set, page.py shows that as a page with a graph.
 """
 
 from __future__ import annotations
@@ -19,8 +20,18 @@ from ..traces import BaseMeasure, Measure
 from .counting import count, default_measure, interval
 from .prover import BOTH, NEITHER, ONLY_A, ONLY_B, impossible_cases
 from .report import RULED_OUT, Comparison, Relation, Share, Witness
+from .sets import SetComparison, compare_sets
 
-__all__ = ["Comparison", "Relation", "Share", "Witness", "compare", "default_measure"]
+__all__ = [
+    "Comparison",
+    "Relation",
+    "SetComparison",
+    "Share",
+    "Witness",
+    "compare",
+    "compare_sets",
+    "default_measure",
+]
 
 DEFAULT_TRACES = 10_000  # of mu0; what never occurs among them is rarer than 0.0004
 

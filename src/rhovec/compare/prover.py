@@ -22,19 +22,29 @@ _NEGATED = {BOTH: (0, 0), ONLY_A: (0, 1), ONLY_B: (1, 0), NEITHER: (1, 1)}
 MAX_LOOKS = 20_000  # at pairs of literals that a proof may take, beside a few for each node
 
 
+class Prover:
+    """Questions about pairs of some formulae; what is found out about their parts is kept."""
+
+    def __init__(self, formulae: Iterable[Formula]):
+        self.rules = Rules()
+        expanded = [expand(phi) for phi in formulae]
+        self.sizes = [phi.size for phi in expanded]
+        # As written, formulae that differ in a few places have the same shape; simplified, formulae
+        # may have the same shape although they were written differently.
+        self.simple = [self.rules.add(expand(simplify(phi))) for phi in expanded]
+        self.written = [self.rules.add(phi) for phi in expanded]
+
+    def is_impossible(self, case: int, a: int, b: int) -> bool:
+        """Whether it is proved that BOTH, ONLY_A, ... occurs on no trace. a, b: places in the list."""
+        no_a, no_b = _NEGATED[case]
+        budget = MAX_LOOKS + 2 * (self.sizes[a] + self.sizes[b])
+        return any(
+            self.rules.entails(p ^ no_a, q ^ no_b ^ 1, budget)
+            for p, q in {(self.written[a], self.written[b]), (self.simple[a], self.simple[b])}
+        ) or refuted(self.rules, (self.simple[a] ^ no_a, self.simple[b] ^ no_b))
+
+
 def impossible_cases(a: Formula, b: Formula, cases: Iterable[int] = range(4)) -> set[int]:
     """Which of these cases (BOTH, ONLY_A, ONLY_B, NEITHER) are proved to occur on no trace."""
-    a, b = expand(a), expand(b)
-    rules = Rules()
-    # As written, formulae that differ in a few places have the same shape; simplified, formulae may
-    # have the same shape although they were written differently.
-    simple = rules.add(expand(simplify(a))), rules.add(expand(simplify(b)))
-    pairs = {(rules.add(a), rules.add(b)), simple}
-    budget = MAX_LOOKS + 2 * (a.size + b.size)
-
-    def is_impossible(case: int) -> bool:
-        no_a, no_b = _NEGATED[case]
-        by_rules = any(rules.entails(p ^ no_a, q ^ no_b ^ 1, budget) for p, q in pairs)
-        return by_rules or refuted(rules, (simple[0] ^ no_a, simple[1] ^ no_b))
-
-    return {case for case in cases if is_impossible(case)}
+    prover = Prover([a, b])
+    return {case for case in cases if prover.is_impossible(case, 0, 1)}

@@ -28,238 +28,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
-from ..errors import FormulaError, ParseError, RhovecError
+from ..errors import FormulaError, RhovecError
 from . import operators as ops
 from .core import Formula
+from .dialect_reader import COMPARED, COMPARISONS, NEGATIVE, NUMBER, OPEN, Operand, Parts, Reader
 from .expand import expand, rewrite
-from .operators import Channel, Row, Shifted, Step
+from .operators import Channel, Row, Step
 from .options import exact_step
-from .parser import parse
-from .printer import bound_text, layout, number_text, variable_text
+from .printer import bound_text, layout, number_text
 
-Parts = list[str | tuple[str, int]]  # an expression of our language: text, and variables with lags
-
-_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _AND, _OR = (ops.AND, 0, 0), (ops.OR, 0, 0)
-_PREFIX, _COMPARED = 15, 22  # bindings; a higher number binds tighter
-_COMPARISONS = {s: (_COMPARED, s) for s in (">=", ">", "<=", "<", "==")}
-_OPEN, _NEGATIVE = "(", "negative"
-
-
-class _Operand:
-    """What stands between operators: an expression, a formula, or in rtamt both at once."""
-
-    __slots__ = ("parts", "position", "rows")
-
-    def __init__(self, position: int, parts: Parts | None = None, rows: list[Row] | None = None):
-        self.position = position
-        self.parts = parts  # None: no expression
-        self.rows = rows  # None: no formula, or rtamt's `parts > 0`
-
-
-class _Reader:
-    """One operator-precedence loop with explicit stacks, for both languages; tables tell them apart."""
-
-    tool: ClassVar[str]
-    token_pattern: ClassVar[re.Pattern[str]]
-    window_pattern: ClassVar[re.Pattern[str]]
-    window_form: ClassVar[str]  # for messages
-    prefix: ClassVar[dict[str, int | str]]  # spelling -> operator
-    infix: ClassVar[dict[str, tuple[int, int | str]]]  # spelling -> binding, operator
-    functions: ClassVar[tuple[str, ...]]
-    right_associative: ClassVar[bool]
-
-    def __init__(self, text: str, dt: float | str | None, rounding: str | None):
-        self.text = text
-        self.dt, self.rounding = dt, rounding
-        self.operands: list[_Operand] = []
-        # Binding, operator, position, lo, hi; a parenthesis or function has binding 0 and holds in lo
-        # how many operands stood before it.
-        self.operators: list[tuple[int, int | str, int, int, int]] = []
-        self.kind = self.token = ""  # the current token
-        self.position = self.end = 0  # where it starts and ends
-
-    def fail(self, message: str, position: int | None = None) -> NoReturn:
-        raise ParseError(message, self.text, self.position if position is None else position)
-
-    def advance(self) -> str:
-        match = self.token_pattern.match(self.text, self.end)
-        assert match is not None  # the last groups match anything
-        self.kind = str(match.lastgroup)
-        self.token, self.position, self.end = match[self.kind], match.start(self.kind), match.end()
-        if self.kind == "unknown":
-            self.fail(f"unexpected character {self.token!r}")
-        return self.token
-
-    def found(self) -> str:
-        return "the end of the text" if self.kind == "end" else repr(self.token)
-
-    def run(self) -> Formula:
-        """The formula, its operators with the meaning that they have in the tool."""
-        while True:
-            while self.read_operand():
-                pass
-            while not self.read_operator():
-                if self.kind == "end":
-                    self.reduce(1)
-                    if self.operators:
-                        self.fail(
-                            "expected ')' to close the one opened here", self.operators[-1][2]
-                        )
-                    return Formula.from_rows(self.formula(self.operands.pop()))
-
-    def read_operand(self) -> bool:
-        """Read what may start an operand. True while another start must follow."""
-        token = self.advance()
-        start = self.position
-        if token == "(":
-            self.operators.append((0, _OPEN, start, len(self.operands), 0))
-            return True
-        if token in self.prefix:
-            op = self.prefix[token]
-            binding = _PREFIX if isinstance(op, int) else 30
-            self.operators.append((binding, op, start, *self.read_window(op)))
-            return True
-        if token in self.functions:
-            if self.advance() != "(":
-                self.fail(f"expected '(' after {token}, found {self.found()}")
-            self.operators.append((0, token, start, len(self.operands), 0))
-            return True
-        if self.kind == "number":
-            self.operands.append(_Operand(start, [token]))
-        elif self.kind == "name" and token not in self.infix:
-            self.read_name()
-        else:
-            self.fail(f"expected a formula or an expression, found {self.found()}")
-        return False
-
-    def read_name(self) -> None:
-        raise NotImplementedError
-
-    def read_operator(self) -> bool:
-        """Read what may follow an operand. True when an operand must follow."""
-        token = self.advance()
-        if token in self.infix:
-            start = self.position
-            binding, op = self.infix[token]
-            self.reduce(binding + (self.right_associative and binding < _COMPARED))
-            self.operators.append((binding, op, start, *self.read_window(op)))
-            return True
-        if token in (")", ","):
-            self.reduce(1)
-            if not self.operators or (token == "," and self.operators[-1][1] == _OPEN):
-                self.fail(f"unexpected {token!r}")
-            if token == ")":
-                self.close(*self.operators.pop()[1:4])
-            return token == ","
-        if self.kind != "end":
-            self.fail(f"expected an operator or the end of the text, found {self.found()}")
-        return False
-
-    def has_window(self) -> bool:
-        raise NotImplementedError
-
-    def read_window(self, op: int | str) -> tuple[int, int]:
-        """The window that follows a timed operator, in steps."""
-        if not isinstance(op, int) or not ops.is_timed(op):
-            return 0, 0
-        if not self.has_window():
-            return 0, ops.UNBOUNDED
-        match = self.window_pattern.match(self.text, self.end)
-        if match is None:
-            self.fail(f"expected a window of numbers, {self.window_form}", self.end)
-        self.position, self.end = match.start("lo"), match.end()
-        return self.steps(*self.seconds(match), past=bool(ops.IS_PAST[op]))
-
-    def seconds(self, match: re.Match[str]) -> tuple[str, str]:
-        """The bounds that a window has, as numbers of seconds."""
-        raise NotImplementedError
-
-    def steps(self, lo: str, hi: str, past: bool) -> tuple[int, int]:
-        """A window of seconds in steps, by our own rules. Without a step, samples are 1 s apart."""
-        dt = 1 if self.dt is None else self.dt
-        try:
-            window = parse(
-                f"{'once' if past else 'always'}[{lo},{hi}] true", dt=dt, rounding=self.rounding
-            )
-        except ParseError as error:
-            self.fail(error.message)
-        return int(window.code[-1, 1]), int(window.code[-1, 2])
-
-    def reduce(self, binding: int) -> None:
-        """Complete the operators on the stack that bind at least this tightly."""
-        while self.operators and self.operators[-1][0] >= binding:
-            _, op, position, lo, hi = self.operators.pop()
-            last = self.operands.pop()
-            if op == _NEGATIVE:
-                self.operands.append(_Operand(position, ["-(", *self.expression(last), ")"]))
-            elif isinstance(op, int) and ops.arity(op) == 1:
-                rows = self.formula(last)
-                rows.append(ops.node(op, lo, hi))
-                self.operands.append(_Operand(position, self.moved(op, last), rows))
-            elif isinstance(op, int):
-                left = self.operands[-1]
-                left.rows = [*self.formula(left), *self.formula(last), ops.node(op, lo, hi)]
-                left.parts = None
-            else:
-                self.calculate(op, position, self.operands[-1], last)
-
-    def calculate(self, op: str, position: int, left: _Operand, right: _Operand) -> None:
-        """Complete arithmetic or a comparison; the result takes the place of its left operand."""
-        a, b = self.expression(left), self.expression(right)
-        if op in _COMPARISONS:
-            left.rows = self.atom(["(", *a, f") {op} (", *b, ")"], left.position)
-        left.parts = ["(", *a, f") {'-' if op in _COMPARISONS else op} (", *b, ")"]
-
-    def close(self, op: int | str, opened: int, before: int) -> None:
-        """Complete a parenthesis or a function."""
-        arguments = self.operands[before:]
-        if op == _OPEN:
-            arguments[0].position = opened
-            return
-        del self.operands[before:]
-        parts: Parts = [f"{op}("]
-        for argument in arguments:
-            parts += [", "] * (len(parts) > 1) + self.expression(argument)
-        self.operands.append(_Operand(opened, [*parts, ")"]))
-
-    def moved(self, op: int, operand: _Operand) -> Parts | None:
-        """An operator's result as an expression, if it is one."""
-        return None
-
-    def expression(self, operand: _Operand) -> Parts:
-        if operand.parts is None:
-            self.fail(
-                f"{self.tool} computes with the robustness of this formula, which a formula of rhovec "
-                "cannot; compare signals instead, and join formulae by and, or, not and ->",
-                operand.position,
-            )
-        return operand.parts
-
-    def formula(self, operand: _Operand) -> list[Row]:
-        if operand.rows is None:
-            self.fail("expected a formula, but this is an expression", operand.position)
-        return operand.rows
-
-    def atom(self, parts: Parts, position: int) -> list[Row]:
-        """The rows of a comparison that is written in our language."""
-        try:
-            return parse("".join(map(_part_text, parts))).rows()
-        except ParseError as error:
-            self.fail(error.message, position)
-
-    def variable(self, name: str, steps: int = 0) -> None:
-        """A variable as it was `steps` ago."""
-        self.operands.append(_Operand(self.position, [(name, steps)]))
-
-
-def _part_text(part: str | tuple[str, int]) -> str:
-    if isinstance(part, str):
-        return part
-    name, steps = part
-    return variable_text(Shifted(name, steps) if steps else name, leads=True)
 
 
 # -- rtamt -----------------------------------------------------------------------------------------
@@ -272,7 +52,7 @@ _RTAMT_WORDS = {
 }  # fmt: skip
 
 
-class _Rtamt(_Reader):
+class _Rtamt(Reader):
     """In rtamt a formula is its robustness: `x`, `x - 1`, `prev x` and `x > 1` are all numbers.
 
     Its bindings: * before /, + before -, comparisons, prefix operators, until, unless, since, and, or,
@@ -283,13 +63,13 @@ class _Rtamt(_Reader):
     token_pattern = re.compile(
         rf"""(?: \s | //[^\n]* | /\*.*?\*/ )*+
              (?: (?P<symbol><->|->|!==|==|>=|<=|[-+*/<>=!&|()\[\]:,;])
-               | (?P<name>[A-Za-z_$][\w$./]*) | (?P<number>{_NUMBER})
+               | (?P<name>[A-Za-z_$][\w$./]*) | (?P<number>{NUMBER})
                | (?P<end>\Z) | (?P<unknown>.) )""",
         re.VERBOSE | re.DOTALL | re.ASCII,
     )
     window_pattern = re.compile(
-        rf"\s*\[\s*(?P<lo>{_NUMBER})\s*(?P<from>[mun]?s)?\s*[:,]"
-        rf"\s*(?P<hi>{_NUMBER})\s*(?P<to>[mun]?s)?\s*\]"
+        rf"\s*\[\s*(?P<lo>{NUMBER})\s*(?P<from>[mun]?s)?\s*[:,]"
+        rf"\s*(?P<hi>{NUMBER})\s*(?P<to>[mun]?s)?\s*\]"
     )
     window_form = "like [0:5] or [0:500ms], in s, ms, us or ns"
     prefix: ClassVar[dict[str, int | str]] = {
@@ -303,7 +83,7 @@ class _Rtamt(_Reader):
     }  # fmt: skip
     infix: ClassVar[dict[str, tuple[int, int | str]]] = {
         "*": (26, "*"), "/": (25, "/"), "+": (24, "+"), "-": (23, "-"),
-        **_COMPARISONS, "!==": (_COMPARED, "!="),
+        **COMPARISONS, "!==": (COMPARED, "!="),
         "until": (12, ops.UNTIL), "U": (12, ops.UNTIL),
         "unless": (11, ops.WEAK_UNTIL), "W": (11, ops.WEAK_UNTIL),
         "since": (10, ops.SINCE), "S": (10, ops.SINCE),
@@ -320,10 +100,10 @@ class _Rtamt(_Reader):
         self.end = named.end() if named else 0  # `out = formula` names the result
 
     def read_operand(self) -> bool:
-        negative = re.compile(rf"\s*-\s*({_NUMBER})").match(self.text, self.end)
+        negative = re.compile(rf"\s*-\s*({NUMBER})").match(self.text, self.end)
         if negative is None:  # a minus sign belongs to a number; there is no other unary minus
             return super().read_operand()
-        self.operands.append(_Operand(negative.start(1), [f"-{negative[1]}"]))
+        self.operands.append(Operand(negative.start(1), [f"-{negative[1]}"]))
         self.end = negative.end()
         return False
 
@@ -346,13 +126,13 @@ class _Rtamt(_Reader):
         lo, hi = Decimal(match["lo"]), Decimal(match["hi"])
         return str(lo.scaleb(_RTAMT_UNITS[unit])), str(hi.scaleb(_RTAMT_UNITS[last]))
 
-    def moved(self, op: int, operand: _Operand) -> Parts | None:
+    def moved(self, op: int, operand: Operand) -> Parts | None:
         if op not in (ops.NEXT, ops.PREV) or operand.parts is None:
             return None
         by = 1 if op == ops.PREV else -1
         return [p if isinstance(p, str) else (p[0], p[1] + by) for p in operand.parts]
 
-    def calculate(self, op: str, position: int, left: _Operand, right: _Operand) -> None:
+    def calculate(self, op: str, position: int, left: Operand, right: Operand) -> None:
         if op not in ("==", "!="):
             super().calculate(op, position, left, right)
             return
@@ -381,11 +161,11 @@ class _Rtamt(_Reader):
         left.parts = ["-" * (op == "=="), "abs((", *a, ") - (", *b, "))"]
 
     def close(self, op: int | str, opened: int, before: int) -> None:
-        if op not in (_OPEN, "abs"):
+        if op not in (OPEN, "abs"):
             self.fail(f"{op} is not linear; make it a channel of the traces", opened)
         super().close(op, opened, before)
 
-    def formula(self, operand: _Operand) -> list[Row]:
+    def formula(self, operand: Operand) -> list[Row]:
         if operand.rows is None:
             return self.atom(["(", *self.expression(operand), ") > 0"], operand.position)
         return operand.rows
@@ -447,7 +227,7 @@ def _to_rtamt(phi: Formula, dt: float | str | None) -> str:
 # -- Breach ----------------------------------------------------------------------------------------
 
 
-class _Breach(_Reader):
+class _Breach(Reader):
     """Breach: `alw_[0, 5] (x[t] > 0)`. Its until is ours.
 
     Bindings: arithmetic as usual, comparisons, prefix operators, until_[a, b], until, and, =>, or; all
@@ -457,13 +237,13 @@ class _Breach(_Reader):
     tool = "Breach"
     token_pattern = re.compile(
         rf"""\s*+(?: (?P<symbol>=>|==|>=|<=|[-+*/<>(),]) | (?P<name>[A-Za-z]\w*)
-                   | (?P<number>{_NUMBER}) | (?P<end>\Z) | (?P<unknown>.) )""",
+                   | (?P<number>{NUMBER}) | (?P<end>\Z) | (?P<unknown>.) )""",
         re.VERBOSE | re.DOTALL | re.ASCII,
     )
-    window_pattern = re.compile(rf"\[\s*(?P<lo>{_NUMBER})\s*[,\s]\s*(?P<hi>{_NUMBER}|[iI]nf)\s*\]")
+    window_pattern = re.compile(rf"\[\s*(?P<lo>{NUMBER})\s*[,\s]\s*(?P<hi>{NUMBER}|[iI]nf)\s*\]")
     window_form = "like alw_[0, 5]"
     prefix: ClassVar[dict[str, int | str]] = {
-        "-": _NEGATIVE, "not": ops.NOT, **{
+        "-": NEGATIVE, "not": ops.NOT, **{
             spelling + window: op
             for op, spellings in {
                 ops.ALWAYS: "alw always", ops.EVENTUALLY: "ev eventually",
@@ -474,19 +254,19 @@ class _Breach(_Reader):
         },
     }  # fmt: skip
     infix: ClassVar[dict[str, tuple[int, int | str]]] = {
-        "*": (25, "*"), "/": (25, "/"), "+": (24, "+"), "-": (24, "-"), **_COMPARISONS,
+        "*": (25, "*"), "/": (25, "/"), "+": (24, "+"), "-": (24, "-"), **COMPARISONS,
         "until_": (13, ops.UNTIL), "until": (12, ops.UNTIL),
         "and": (9, ops.AND), "=>": (8, ops.IMPLIES), "or": (7, ops.OR),
     }  # fmt: skip
     functions = ("abs", "min", "max")
     right_associative = True
-    signal_pattern = re.compile(rf"\[\s*t\s*(?:(?P<sign>[-+])\s*(?P<by>{_NUMBER})\s*)?\]")
+    signal_pattern = re.compile(rf"\[\s*t\s*(?:(?P<sign>[-+])\s*(?P<by>{NUMBER})\s*)?\]")
 
     def read_name(self) -> None:
         name = self.token
         if name in ("true", "false"):
             rows = [ops.node(ops.TRUE if name == "true" else ops.FALSE)]
-            self.operands.append(_Operand(self.position, None, rows))
+            self.operands.append(Operand(self.position, None, rows))
             return
         signal = self.signal_pattern.match(self.text, self.end)
         if signal is None:
@@ -503,7 +283,7 @@ class _Breach(_Reader):
     def seconds(self, match: re.Match[str]) -> tuple[str, str]:
         return match["lo"], match["hi"].lower()
 
-    def calculate(self, op: str, position: int, left: _Operand, right: _Operand) -> None:
+    def calculate(self, op: str, position: int, left: Operand, right: Operand) -> None:
         if op == "==":
             self.fail(
                 "Breach's == has the value 1 where both sides agree to 1e-13; "
@@ -511,7 +291,7 @@ class _Breach(_Reader):
                 position,
             )
         super().calculate(op, position, left, right)
-        if op in _COMPARISONS:
+        if op in COMPARISONS:
             left.parts = None  # the value of a comparison is not a number there
 
 

@@ -15,7 +15,7 @@ from ..errors import RhovecError
 from . import lexer
 from .core import Formula
 from .derived import Derived
-from .expressions import ZERO, Expression
+from .expressions import ZERO, Expression, ExpressionError
 
 # What a name that is defined stands for; a text says why it cannot be used.
 Definition = Formula | Expression | str
@@ -106,3 +106,20 @@ def _check_labels(labels: object) -> None:
                 'labels must be a dict such as {"gear": {"P": 0, "D": 3}}, with whole numbers, '
                 f"not {labels!r}"
             )
+
+
+def code_of(token: str, name: str | None, codes: Mapping[str, float]) -> Decimal:
+    """The code of a label; token: as it is written, name: of the variable if there is one."""
+    label = lexer.unquoted(token)
+    if label in codes:
+        return Decimal(int(codes[label]))
+    known = ", ".join(map(repr, codes))
+    raise ExpressionError(
+        f"{token} is a label, and {name or 'what it is compared with'} has "
+        + (
+            f"only the labels {known}; take one of them"
+            if known
+            else "no labels; pass labels=..., with its codes"
+        )
+        + f", or write a variable in backticks: {lexer.quoted(label)}"
+    )

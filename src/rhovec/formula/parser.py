@@ -50,7 +50,7 @@ from .expressions import (
 )
 from .lexer import BINARY, BINDING, EQ, FUNCTIONS, NE, spelling
 from .operators import Row
-from .options import Definition, Options, options_of
+from .options import Definition, Options, code_of, options_of
 from .units import UnitError
 
 _TIMED = {op for op, row in enumerate(ops.TABLE) if row.timed}
@@ -367,22 +367,13 @@ class _Parser(BoundReader):
 
     def code_of(self, token: str) -> Decimal:
         """The code of a label, which stands to the right of == or !=."""
-        left, label = self.operands[-1], lexer.unquoted(token)
+        left = self.operands[-1]
         compared = None if isinstance(left, int) else lone_variable(left.expressions[-1])
         name = None if compared is None else ops.name_of(compared)
-        codes = {} if name is None else self.options.labels.get(name, {})
-        if label in codes:
-            return Decimal(int(codes[label]))
-        known = ", ".join(map(repr, codes))
-        raise self.fail(
-            f"{token} is a label, and {name or 'what it is compared with'} has "
-            + (
-                f"only the labels {known}"
-                if known
-                else "no labels; pass labels=..., with its codes"
-            )
-            + f", or write a variable in backticks: {lexer.quoted(label)}"
-        )
+        try:
+            return code_of(token, name, self.options.labels.get(name or "", {}))
+        except ExpressionError as error:
+            raise self.fail(str(error)) from None
 
     # -- reducing --------------------------------------------------------------------------
 

@@ -268,11 +268,7 @@ def resolve(
     options: those of `parse`.
     """
     given = dict(parameters or {})
-    declared = [s.name for s in statements if s.kind == "parameter"]
-    for name in given:
-        if name not in declared:
-            known = f"there are {', '.join(sorted(set(declared)))}" if declared else "there is none"
-            raise RhovecError(f"no file has the parameter {name}: {known}")
+    require_parameters(given, statements)
     values: dict[str, Definition] = {
         s.name: f"{s.name} is defined in a later line, {s.place}; move its definition up"
         for s in reversed(statements)
@@ -320,6 +316,43 @@ def resolve(
             values[statement.name] = message
             broken.add(message)
     return found, problems + follow
+
+
+def resolve_sets(
+    sources: Sequence[tuple[str, Sequence[Statement]]],
+    parameters: Mapping[str, Number],
+    **options: Any,
+) -> tuple[list[tuple[str, list[Requirement]]], list[Problem]]:
+    """`resolve` for files that are compared: (their requirements by file, what is wrong).
+
+    Files may give the same names to different things. What a file does not define itself may be
+    defined by one before it.
+    """
+    require_parameters(parameters, (s for _, statements in sources for s in statements))
+    before: dict[str, Statement] = {}
+    problems: dict[Problem, None] = {}
+    found = []
+    for name, own in sources:
+        defined = {s.name: s for s in own if s.kind != "requirement"}
+        before = {other: s for other, s in before.items() if other not in defined}
+        known = [*before.values(), *own]
+        declared = {s.name for s in known if s.kind == "parameter"}
+        used = {n: value for n, value in parameters.items() if n in declared}
+        right, wrong = resolve(known, used, **options)
+        problems |= dict.fromkeys(wrong)
+        before |= defined
+        if right:
+            found.append((name, right))
+    return found, list(problems)
+
+
+def require_parameters(given: Iterable[str], statements: Iterable[Statement]) -> None:
+    """Refuse names of parameters that no statement declares."""
+    declared = {s.name for s in statements if s.kind == "parameter"}
+    for name in given:
+        if name not in declared:
+            known = f"there are {', '.join(sorted(declared))}" if declared else "there is none"
+            raise RhovecError(f"no file has the parameter {name}: {known}")
 
 
 class _Wrong(Exception):

@@ -102,6 +102,11 @@ def variable_numbers(programs: Programs) -> np.ndarray:
     for channel in programs.channels:
         variable, coefficient = channel[0]
         name = "" if isinstance(variable, ops.Shifted) else variable
+        if len({ops.lag_of(term) for term, _ in channel}) > 1:
+            raise FormulaError(
+                f"{channel_text(channel)} depends on two times, which models cannot read; use exact "
+                "signatures: rv.StlKernel(...).signatures(formula)"
+            )
         if len(channel) > 1 or coefficient != 1 or not re.fullmatch(r"x_(0|[1-9]\d{0,3})", name):
             raise FormulaError(
                 f"a model reads only the variables x_0, x_1, ..., not {channel_text(channel)}; "

@@ -130,6 +130,8 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if name not in places:
             close = difflib.get_close_matches(name, header[:1000], 1)
             hint = f"; is it {close[0]!r}?" if close else ""
+            if len(header) == 1:
+                hint = "; if the header stands further down, skip what is above by --skip-lines"
             raise TraceError(
                 f"{source}: there is no column {name!r}; it has: {listed(header)}{hint}"
             )

@@ -1,0 +1,97 @@
+"""Odd files through `rhovec check`: the right answer, or one message that says where and what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from rhovec.cli import app
+from rhovec.formula.lexer import is_bare
+
+from .test_traces_odd import CASES, Answer
+
+runner = CliRunner()
+LIMIT = 1e9  # beyond all values of these files
+
+
+def names_in(options: dict[str, Any], expected: Answer | str) -> list[str]:
+    """The channels that requirements are about."""
+    if "variables" in options:
+        return list(options["variables"])
+    if isinstance(expected, dict):
+        return [name for name in expected if name != "t"]
+    if "has 2 values" in expected:
+        return ["x", "y"]
+    named = re.search(r"(?:column|variable) '(?!t'|value|name|clock|variable)(\w+)'", expected)
+    return [named[1] if named else "x"]
+
+
+def arguments_of(options: dict[str, Any]) -> list[str]:
+    out = []
+    for key, value in options.items():
+        option = f"--{key.replace('_', '-')}"
+        if key == "labels":
+            out += [option, *(f"{n}=" + ",".join(f"{k}:{c}" for k, c in v.items())
+                              for n, v in value.items())]  # fmt: skip
+        elif value is True:
+            out.append(option)
+        elif key not in ("variables", "coded"):
+            out += [option, str(value)]
+    return out
+
+
+def check(
+    file: Path, names: list[str], extra: list[str], named_modes: bool
+) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit status, rows and stderr."""
+    shown = [name if is_bare(name) else f"`{name}`" for name in names]
+    formulae = [f"always {name} < {LIMIT:.0f}" for name in shown]
+    if named_modes:
+        formulae = ['always g != "none"' if f.startswith("always g ") else f for f in formulae]
+    result = runner.invoke(app, ["check", *formulae, "-t", str(file), "--json", *extra])
+    assert result.exit_code in (0, 1, 2), result.exception
+    return result.exit_code, [json.loads(x) for x in result.stdout.splitlines()], result.stderr
+
+
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_odd_files(tmp_path: Path, case: int) -> None:
+    data, options, expected = CASES[case]
+    file = tmp_path / "odd.csv"
+    file.write_bytes(data if isinstance(data, bytes) else data.encode())
+    names, extra = names_in(options, expected), arguments_of(options)
+    grid = ["--resample", "0.5", "--missing", "interpolate"]
+    named_modes = isinstance(expected, dict) or "labels" in options
+    code, rows, errors = check(file, names, [*extra, *grid], named_modes)
+    if "there are no times" in errors:
+        code, rows, errors = check(file, names, extra, named_modes)
+    if code == 2:
+        (line,) = errors.splitlines()
+        assert rows == []
+        if isinstance(expected, dict):
+            assert max(expected["t"]) > 1e8 and "take a longer one" in line
+        else:
+            wanted = expected.format(file).replace("time_unit must", "--time-unit must")
+            if wanted.endswith("but the header has 1; quote a cell"):
+                wanted = "skip what is above by --skip-lines"
+            assert wanted.split("; it has")[0] in line
+            assert len(line) < 400 + len(str(file))
+        return
+    assert isinstance(expected, dict), rows
+    assert [row["trace"] for row in rows] == [rows[0]["trace"]] * len(names)
+    for name, row in zip(names, rows, strict=True):
+        values = np.array(expected[name])
+        known = values[~np.isnan(values)]
+        if not len(known):
+            assert row["verdict"] == "open"
+        elif name == "g" or set(known) <= {0, 1}:  # modes and flags have no margin
+            assert row["verdict"] in ("holds so far", "open")
+        else:
+            margins = [row[key] for key in ("robustness", "doubt", "robustness_greatest")]
+            least = min(float(margin) for margin in margins if margin is not None)
+            assert least == LIMIT - known.max()
