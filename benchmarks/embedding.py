@@ -3,6 +3,9 @@
 python benchmarks/embedding.py                       2000 formulae, on this CPU
 python benchmarks/embedding.py --device cuda         the same on a GPU
 python benchmarks/embedding.py --formulae FILE.csv   your own formulae (column `formula`)
+python benchmarks/embedding.py --curve --formulae FILE.csv   error against formulae per second, only:
+    all shipped models, precisions and kinds of vectors, and signatures of 100 to 65,536 traces
+python benchmarks/embedding.py --figure docs/speed.svg       draws the stored curves
 
 Encoder and signatures are timed from the same texts, through the same reader, and from the same parsed
 batch; reading the texts is a row of its own. Loaded: medians in one process, after a first call.
@@ -19,6 +22,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,11 +34,13 @@ from rhovec import machine
 from rhovec.evaluation.metrics import mean_error
 from rhovec.formula.programs import Programs
 from rhovec.formula.reader import parse_programs
-from rhovec.models.model import DEFAULT, Model, load
+from rhovec.models.model import DEFAULT, Model, load, shipped
 
 FORMULAE = 2000
 TRACES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 TRUTH_TRACES = 16_384
+CURVE_TRACES = (100, 250, 500, 1000, 2048, 4096, 8192, 16_384, 32_768, 65_536)
+CURVE_TRUTH = 65_536  # traces of each of the two kernels that judge
 FRESH = """
 import json, sys, time
 start = time.perf_counter()
@@ -114,6 +120,100 @@ def signatures(
     return rows
 
 
+def curve(device: str, texts: list[str], repeats: int, seed: int, traces: Sequence[int]) -> Any:
+    """Rows of error and formulae per second, from texts, of each encoder and each number of traces.
+
+    The error is against the mean of two kernels on CURVE_TRUTH traces, whose own noise is told.
+    """
+    parsed = parse_programs(texts)
+    teacher = load(None, None if device == "cpu" else device)
+    judges = [teacher.kernel(CURVE_TRUTH, seed + 1 + i).gram(parsed) for i in range(2)]
+    truth = (judges[0] + judges[1]) / 2
+    noise = mean_error(*judges) / 2  # half of the difference: a mean of two has that much
+    rows = []
+
+    def add(work: Any, similarity: np.ndarray, **facts: Any) -> None:
+        found = timed(lambda: work(texts), repeats)
+        error = mean_error(truth, similarity)
+        # CPU seconds tell about two cores also when these have other work.
+        rows.append(facts | {"error": error, "per_second": len(texts) / found["s_min"], **found})
+        row = rows[-1]
+        print(f"{row['name']:40s} error {error:.5f}  {row['per_second']:,.0f} a second", flush=True)
+
+    ways = [("NumPy", None, "float32"), ("int8", None, "int8")]
+    for name in shipped():
+        for way, on, precision in ways if device == "cpu" else [("torch", device, "float32")]:
+            model = load(name, on, precision)
+            for kind in ("cosine", "kernel"):
+                products = model.embed(parsed, kind=kind, warn=False).astype(np.float64)
+                products = products @ products.T
+                similarity = np.exp((products - 1) / 0.2) if kind == "cosine" else products
+                add(
+                    lambda given, m=model, k=kind: m.embed(given, kind=k, warn=False), similarity,
+                    part="encoder", name=f"{name}, {way}, {kind}", kind=kind, model=name, way=way,
+                    numbers=model.embed(texts[:2], kind=kind, warn=False).shape[1],
+                )  # fmt: skip
+    for n in traces:
+        kernel = teacher.kernel(n, seed + 3)
+        for _ in kernel.traces():  # draws them
+            pass
+        add(kernel.signatures, kernel.gram(parsed), part="signatures", name=f"N = {n}", numbers=n)
+    return {"rows": rows, "noise": noise}
+
+
+def curve_page(facts: dict[str, Any]) -> str:
+    """The curve as a table."""
+    rows = [
+        [r["name"], f"{r['error']:.5f}", f"{r['per_second']:,.0f}", f"{r['cpu_s']:.2f}",
+         f"{r['numbers']}"]
+        for r in facts["rows"]
+    ]  # fmt: skip
+    heads = ("", "error", "formulae per second", "CPU seconds", "numbers per vector")
+    return "\n".join([
+        "# Error against speed", "", head(facts), "",
+        f"{facts['formulae']}: {facts['n']} formulae, {facts['nodes']:.1f} nodes on average, from "
+        f"texts, through one reader; the fastest of {facts['repeats']} calls. Mean absolute error over "
+        f"all pairs against the mean of two kernels on {CURVE_TRUTH:,} traces, whose own noise is "
+        f"{facts['noise']:.5f}.", "", *table(heads, rows), "",
+    ])  # fmt: skip
+
+
+def draw_curves(path: Path, folder: Path) -> None:
+    """The stored curves, one panel per device."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import NullFormatter
+
+    found = [(d, folder / f"embedding-curve-{d}.json") for d in ("cpu", "cuda")]
+    found = [(d, json.loads(file.read_text())) for d, file in found if file.exists()]
+    if not found:
+        sys.exit(f"{folder} has no embedding-curve-*.json; run with --curve first")
+    plt.rcParams["svg.hashsalt"] = "rhovec"  # the same file from the same numbers
+    figure, axes = plt.subplots(1, len(found), figsize=(6 * len(found), 4.2), squeeze=False)
+    for axis, (device, facts) in zip(axes[0], found, strict=True):
+        exact = [r for r in facts["rows"] if r["part"] == "signatures"]
+        axis.plot([r["per_second"] for r in exact], [r["error"] for r in exact], "-o", color="0.45",
+                  markersize=4, label="exact signatures, N traces")  # fmt: skip
+        for r in exact:
+            axis.annotate(f"{r['numbers']:,}", (r["per_second"], r["error"]), fontsize=7,
+                          color="0.4", textcoords="offset points", xytext=(4, 4))  # fmt: skip
+        for r in facts["rows"]:
+            if r["part"] == "encoder":
+                style = {"cosine": "D", "kernel": "s"}[r["kind"]]
+                axis.plot(r["per_second"], r["error"], style, markersize=7, label=r["name"])
+        axis.set(xscale="log", yscale="log", xlabel="formulae per second, from texts",
+                 ylabel="mean error of the kernel")  # fmt: skip
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        where = "two cores" if facts["machine"].get("cores") == 2 else "this CPU"
+        axis.set_title("NVIDIA H200" if device == "cuda" else where, fontsize=10)
+        axis.legend(fontsize=7)
+        axis.grid(True, which="both", alpha=0.2)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
 def traces_of_equal_error(rows: list[dict[str, Any]], error: float) -> float:
     """N at which signatures have this error, which falls with the square root of N."""
     scale = statistics.mean(r["error"] * r["N"] ** 0.5 for r in rows)
@@ -168,7 +268,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
+    parser.add_argument("--curve", action="store_true", help="error against speed, only")
+    parser.add_argument("--figure", type=Path, help="draw the stored curves to this file, only")
     given = parser.parse_args()
+    if given.figure:
+        draw_curves(given.figure, given.output)
+        return
     texts, where = formulae(given.formulae, given.n)
     parsed = parse_programs(texts)
     packages = ["numpy", "numba", *(["torch"] if find_spec("torch") else [])]
@@ -178,6 +283,15 @@ def main() -> None:
         "formulae": where, "nodes": len(parsed.code) / len(parsed),
         "parse": timed(lambda: parse_programs(texts), given.repeats),
     }  # fmt: skip
+    if given.curve:
+        facts |= curve(given.device, texts, given.repeats, given.seed, CURVE_TRACES)
+        save(
+            f"embedding-curve-{given.device.partition(':')[0]}",
+            facts,
+            curve_page(facts),
+            given.output,
+        )
+        return
     devices = [None, *(["cpu"] if find_spec("torch") and given.device == "cpu" else [])]
     if given.device != "cpu":
         devices.append(given.device)

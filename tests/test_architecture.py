@@ -23,16 +23,27 @@ LAYERS = (
     ("search", "sklearn"),
     ("mining",),
     ("spaces",),
-    ("check", "compare", "corpus", "models"),
+    ("check", "compare", "corpus", "fleet", "models"),
     ("kernel", "tokens"),
     ("library", "robustness"),
     ("traces",),
-    ("formula",),
+    ("formula", "tasks"),
     ("drawing", "errors", "files", "former", "machine", "pages"),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
-HEAVY = {"torch", "numba", "pyarrow", "matplotlib", "onnxruntime", "hypothesis", "pint", "sklearn"}
+HEAVY = {
+    "psycopg",
+    "distributed",
+    "torch",
+    "numba",
+    "pyarrow",
+    "matplotlib",
+    "onnxruntime",
+    "hypothesis",
+    "pint",
+    "sklearn",
+}
 # Where a heavy library may be imported at module level; a folder stands for all in it.
 ALLOWED = {
     "robustness/cpu.py": {"numba"},
@@ -41,11 +52,13 @@ ALLOWED = {
     "robustness/gpu.py": {"torch"},
     "models/decoder.py": {"torch"},
     "models/encoder.py": {"torch"},
+    "models/int8.py": {"numba"},
     "models/module.py": {"torch"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
     "evaluation/edits.py": {"numba"},
     "search/coarse.py": {"numba"},
+    "search/database.py": {"psycopg"},
     "sklearn.py": {"sklearn"},
     "training": {"numba", "torch"},
 }

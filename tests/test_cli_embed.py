@@ -79,6 +79,10 @@ def test_warnings_and_mistakes(model: Model, tmp_path: Path) -> None:
     assert "uses x_8" in refused("embed", "x_8 > 1")
     assert "threshold 1e+39" in refused("embed", "x_0 > 1e39")
     assert "kind" in refused("embed", "x_0 > 1", "--kind", "angle")
+    assert "without a device" in refused(
+        "embed", "x_0 > 1", "--precision", "int8", "--device", "cpu"
+    )
+    assert "int8" in refused("embed", "x_0 > 1", "--precision", "int4")
     assert "give a --schema" in refused("embed", "speed > 1", "x_0 > 1")
     assert "is not a folder" in refused("embed", "x_0 > 1", "--model", tmp_path / "none")
     (tmp_path / "model" / "encoder.safetensors").write_bytes(b"")

@@ -301,6 +301,11 @@ def test_files_may_share_names_and_definitions(file: Path, tmp_path: Path) -> No
     across = json.loads(run("X: speed > 100", "-F", names, "-F", new, "--json"))
     assert across["sets"] == {"the arguments": 1, "new.stl": 3}
     assert {(r["id"], r["other_id"]) for r in across["relations"]} >= {("A", "X"), ("X", "B")}
+    (tmp_path / "v2").mkdir()
+    second = tmp_path / "v2" / new.name
+    second.write_text(new.read_text())
+    text = run("-F", names, "-F", new, "-F", second)
+    assert f"A ({new}) = A ({second}): equivalent" in text
     assert "no file has the parameter U" in refused("-F", new, "-F", names, "--set", "U=1")
     new.write_text("A: always fast +\nB: speed >\n")
     result = runner.invoke(app, ["compare", "-F", str(names), "-F", str(new), "-F", str(file)])
@@ -311,6 +316,7 @@ def test_files_may_share_names_and_definitions(file: Path, tmp_path: Path) -> No
 def test_two_formulae_over_any_names_are_proved() -> None:
     text = run("always speed > 1", "speed > 0")
     assert "always speed > 1 implies speed > 0" in text
+    assert text.startswith("The one pair of the 2 requirements of the arguments")
     assert json.loads(run("speed > 1", "x_0 > 1", "--json"))["relations"] == []
 
 

@@ -493,27 +493,29 @@ def test_other_vectors_are_refused(tmp_path: Path) -> None:
 
 
 def test_vectors_of_one_model_have_two_kinds(tmp_path: Path) -> None:
-    """Cosine and kernel vectors have the same fingerprint, but cannot be compared."""
+    """A library holds directions; one of kernel vectors, as they were before, opens with the model."""
     model = rv.load()
 
-    class Cosine:
-        fingerprint, kind, kernel = model.fingerprint, "cosine", model.kernel
+    class Kernel:
+        fingerprint, kernel = model.fingerprint, model.kernel
 
         def embed(self, formulae: list[Formula]) -> np.ndarray:
-            return model.embed(formulae, kind="cosine", warn=False)
+            return model.embed(formulae, warn=False)
 
-    for vectors, other in ((Cosine(), model), (model, Cosine())):
+    assert model.directions.fingerprint != model.fingerprint
+    for vectors, dimension in ((model, 96), (Kernel(), 1024)):
         path = tmp_path / type(vectors).__name__
         Index.build(FORMULAE[:20], path, vectors=vectors).close()
-        with pytest.raises(RhovecError, match=r'holds vectors of kind "(kernel|cosine)", not "'):
-            Index.open(path, vectors=other)
-        with Index.open(path, vectors=vectors) as index:
-            assert index.search(FORMULAE[3], k=1)[0].id == 4
-    with Index.open(tmp_path / "Cosine") as index:  # the shipped model makes the other kind
-        with pytest.raises(RhovecError, match="open it with vectors="):
-            index.search(FORMULAE[3])
-        vector = model.embed(FORMULAE[3], kind="cosine", warn=False)
-        assert index.search(vector, k=1)[0].similarity == pytest.approx(1)
+        for known in (None, model):
+            with Index.open(path, vectors=known) as index:
+                assert index._backend.facts.dimension == dimension
+                hit = index.search(FORMULAE[3], k=1)[0]
+                assert hit.formula == FORMULAE[3]
+                assert hit.similarity == pytest.approx(1, abs=1e-5)
+    with pytest.raises(RhovecError, match="holds vectors of a model"):
+        Index.open(tmp_path / "Kernel", vectors=model.directions)
+    with pytest.raises(RhovecError, match="holds vectors of a model"):
+        Index.open(tmp_path / "Model", vectors=Kernel())
 
 
 def test_mistakes_are_named(small: Index, tmp_path: Path) -> None:

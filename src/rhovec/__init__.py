@@ -6,6 +6,7 @@ from . import errors
 from .check import explain
 from .compare import Comparison, SetComparison, compare, compare_sets
 from .errors import ParseError, RhovecError, RhovecWarning
+from .fleet import evaluate_files
 from .former import warn
 from .formula import (
     Formula,
@@ -68,6 +69,7 @@ __all__ = [
     "compare_sets",
     "derive",
     "errors",
+    "evaluate_files",
     "explain",
     "load",
     "mine",

@@ -11,17 +11,33 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 CPU_INFO = Path("/proc/cpuinfo")
+_LIMIT: ContextVar[int] = ContextVar("cores", default=0)  # 0: none
 
 
 def cores() -> int:
-    """Number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of CPU cores that this process may use, and this thread within `limited`."""
+    all_of_them = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+    return min(_LIMIT.get() or all_of_them, all_of_them)
+
+
+@contextmanager
+def limited(threads: int) -> Iterator[None]:
+    """Let the calling thread use no more than this many cores: a task among others of a machine."""
+    before = _LIMIT.set(threads)
+    try:
+        yield
+    finally:
+        _LIMIT.reset(before)
 
 
 def memory() -> int | None:

@@ -44,7 +44,8 @@ def test_shapes_as_everywhere(model: Model) -> None:
     assert np.abs(model.embed(FORMULAE[3]) - many[3]).max() <= 1e-5
     assert np.abs(model.embed(map(str, FORMULAE)) - many).max() == 0
     both = model.similarity(FORMULAE[:3], FORMULAE[3:5])
-    assert np.abs(both - many[:3] @ many[3:5].T).max() <= 1e-5
+    cosines = model.embed(FORMULAE[:5], kind="cosine")
+    assert np.abs(both - np.exp(5 * (cosines[:3] @ cosines[3:].T - 1))).max() <= 1e-5
     assert model.similarity(FORMULAE[0], FORMULAE[3:5]).shape == (2,)
     assert model.similarity(FORMULAE[:3], FORMULAE[3]).shape == (3,)
     value = model.similarity(FORMULAE[0], str(FORMULAE[0]))
@@ -71,7 +72,7 @@ def test_cosine_vectors(model: Model, folder: Path, tmp_path: Path) -> None:
     assert np.abs(again - cosines).max() <= 1e-5
 
 
-def test_cosine_vectors_of_the_shipped_model_are_closer_to_the_kernel() -> None:
+def test_cosine_vectors_of_the_shipped_model_are_closer_to_the_kernel(tmp_path: Path) -> None:
     shipped, formulae = load(), rv.random_formulae(200, seed=8)
     exact = shipped.kernel(n_traces=8192, seed=5).gram(formulae)
     kernel = shipped.embed(formulae)
@@ -81,9 +82,29 @@ def test_cosine_vectors_of_the_shipped_model_are_closer_to_the_kernel() -> None:
         for similarity in (kernel @ kernel.T, np.exp(-(1 - cosine @ cosine.T) / 0.2))
     ]
     assert errors[1] < 0.0025 < errors[0] < 0.005
-    assert shipped.similarity(formulae[0], formulae[1]) == pytest.approx(
-        float(kernel[0] @ kernel[1]), abs=1e-5
+    assert np.abs(shipped.similarity(formulae, formulae) - exact).mean() == pytest.approx(
+        errors[1], abs=1e-5
     )
+    projected = load(save_tiny(tmp_path / "projected", head="projector"))  # has kernel vectors only
+    vectors = projected.embed(FORMULAE[:2])
+    assert projected.similarity(*FORMULAE[:2]) == pytest.approx(float(vectors[0] @ vectors[1]))
+
+
+def test_names_of_shipped_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name is a shipped model, and a path a folder of one's own, even of the same name."""
+    weights = tmp_path / "weights"
+    first, second = save_tiny(weights / "default"), save_tiny(weights / "small", layers=1)
+    own = save_tiny(tmp_path / "small", layers=3)
+    monkeypatch.setattr(models, "SHIPPED", weights)
+    monkeypatch.setattr(models, "DEFAULT", weights / "default")
+    monkeypatch.chdir(tmp_path)
+    assert models.shipped() == ["default", "small"]
+    assert load().fingerprint == load("default").fingerprint == load(first).fingerprint
+    assert load("small").fingerprint == load(second).fingerprint
+    assert load("./small").fingerprint == load(own).fingerprint
+    assert len({load(name).fingerprint for name in (None, "small", "./small")}) == 3
+    with pytest.raises(RhovecError, match="shipped models: default, small"):
+        load("smaller")
 
 
 def test_blocks_do_not_matter(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_training_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         {"tokens": "text", "pooling": "mean", "corpus": "families", "channels": 3},
         {"pooling": "bos", "loss": "focal", "optimiser": "adamw", "accumulate": 2, "average": 0.0},
+        {"batch": 128, "block": 64, "late": 2},
     ],
     ids=str,
 )
@@ -105,6 +106,10 @@ def test_a_run_begins_with_another_models_weights(
     assert torch.equal(flat(pooled.blocks), flat(first.blocks))
     other = train(replace(config, head="projector"), tmp_path / "head")
     assert torch.equal(flat(other.blocks), flat(first.blocks))
+    longer = train(replace(config, dimension=64), tmp_path / "dimension")
+    for name, p in first.named_parameters():
+        if p.requires_grad:
+            assert torch.equal(p, longer.get_parameter(name)), name
     with pytest.raises(RhovecError, match="the origin has layers 2, not 3: set"):
         train(replace(config, layers=3), tmp_path / "other")
 
@@ -184,6 +189,7 @@ def test_another_configuration_is_refused(whole: tuple[Path, Any]) -> None:
     ("changes", "message"),
     [
         ({"batch": 100}, "batch must be a multiple of 64"),
+        ({"block": 48}, "batch must be a multiple of block, 48, not 64"),
         ({"loss": "cubic"}, "loss must be"),
         ({"corpus": "none"}, "corpus must be"),
         ({"optimiser": "sgd"}, "optimiser must be"),
@@ -290,6 +296,32 @@ def test_losses() -> None:
     loss.backward()  # the weight is a constant to it
     sides = 2 * weight * gap / 36
     assert np.allclose(vectors.grad.numpy(), (sides + sides.T) @ z)
+
+
+def test_blocks_of_a_batch_are_batches() -> None:
+    rng = np.random.default_rng(1)
+    rows = torch.nn.functional.normalize(torch.from_numpy(rng.normal(size=(6, 4))), dim=1)
+    target, family = torch.from_numpy(rng.uniform(size=(6, 6))), torch.tensor([0, 0, 1, 1, 2, 2])
+    for loss in ("squared", "focal"):
+        config = replace(TINY, loss=loss)
+        parts = [
+            distill.total_loss(rows[at], target[at, at], family[at], config, "cosine", 1e-5)
+            for at in (slice(0, 3), slice(3, 6))
+        ]
+        whole = distill.total_loss(rows, target, family, replace(config, block=3), "cosine", 1e-5)
+        assert whole.item() == pytest.approx((parts[0] + parts[1]).item() / 2)
+
+
+def test_late_batches_have_more_traces() -> None:
+    asked: list[int] = []
+    task = distill.EncoderTask(replace(TINY, steps=8, late=3))
+    stream = task.batches(None)
+    work, teacher = next(stream), task.teacher
+    stream.close()
+    task.teacher = lambda given, seed, times: asked.append(times) or teacher(given, seed, times)
+    for number in range(8):
+        task.to_device(work, number)
+    assert asked == [1, 1, 1, 1, 1, 1, 3, 3]
 
 
 def test_batches_are_the_stream_cut_anywhere() -> None:

@@ -11,10 +11,13 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from ..errors import RhovecError
 from .output import console
 from .shared import Device, JsonLines, ModelPath, load_model, progress_bar
 
@@ -67,6 +70,8 @@ def jobs(
     from ..formula.reader import parse_programs
     from ..formula.sample import random_formulae
     from ..models import store
+    from ..models.heads import make_head
+    from ..models.model import Directions, load
     from ..robustness import robustness
 
     model = load_model(path, device)
@@ -85,6 +90,13 @@ def jobs(
     yield Job(f"exact kernel of all pairs, {on}", count, lambda: kernel.gram(programs))
     yield Job(f"exact signatures, {on}", count, lambda: kernel.signatures(programs))
     yield Job("embed", count, lambda: model.embed(programs, warn=False))
+    if device is None and make_head(model.encoder).kind == "cosine":
+        yield Job("embed, cosine", count, lambda: model.directions.embed(programs, warn=False))
+        fast: Directions | None = None
+        with suppress(RhovecError):  # a model of a shape that int8 does not take
+            fast = load(path, precision="int8").directions
+        if fast is not None:
+            yield Job("embed, cosine, int8", count, partial(fast.embed, programs, warn=False))
     if model.folder is not None and store.read_decoder(model.folder):
         few = model.embed(programs.part(0, min(count, DECODED)), warn=False)
         for name, samples, refine in (("greedy", 0, False), ("verified", 16, True)):

@@ -158,7 +158,9 @@ def _compare_sets(
         every = TraceMeasure(traces.values, traces.variables)
         chosen = [x for block in every.blocks(n_traces, seed) for x in block]
         measure = TraceMeasure(chosen, traces.variables)
-    names = ["the arguments" if name == "the arguments" else Path(name).name for name, _ in sets]
+    names = [Path(name).name for name, _ in sets]
+    if len(set(names)) < len(names):  # files of the same name in different folders
+        names = [name for name, _ in sets]
     with progress_bar("compare") as progress:
         found = compare_sets(
             *(members for _, members in sets), traces=measure, names=names, seed=seed,

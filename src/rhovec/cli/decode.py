@@ -190,16 +190,13 @@ def _ladders(
     model: Model, formulae: Sequence[Formula], found: Sequence[Sequence[Found]]
 ) -> list[list[Found]]:
     """For each formula its simplified form, then smaller ones."""
-    import numpy as np
-
-    from ..formula.programs import Programs
     from ..models.inverse import Found, plain, simpler
 
     out = []
     for phi, group in zip(formulae, found, strict=True):
         itself = plain(phi)
-        a, b = model.embed(Programs.pack([phi, itself]), warn=False)
-        first = Found(itself, float(np.clip(a @ b, -1, 1)))
+        a, b = (phi, itself) if model.schema is None else map(model.schema.lift, (phi, itself))
+        first = Found(itself, model.similarity(a, b, warn=False))
         out.append([first, *simpler([one for one in group if one.formula.size < itself.size])])
     return out
 

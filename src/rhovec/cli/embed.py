@@ -45,6 +45,13 @@ def embed(
             "of traces, which has no others, cosine)."
         ),
     ] = None,
+    precision: Annotated[
+        Literal["float32", "int8"],
+        option(
+            help="int8: products of small integers, several times as fast on processors with "
+            "AVX512-VNNI; vectors move by about 0.005."
+        ),
+    ] = "float32",
     schema: SchemaFile = None,
     output: Annotated[
         Path | None,
@@ -60,7 +67,7 @@ def embed(
     from ..spaces import load
 
     suffix = require_output(output, (".jsonl", ".npy"))
-    loaded = load(space, device)
+    loaded = load(space, device, precision)
     requirements = read_for(loaded, reading, schema)
     vectors = embedded(loaded, requirements, kind)
     if output is None:

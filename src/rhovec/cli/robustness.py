@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
+from .fleet import Results, Scheduler, is_fleet, summarise
 from .output import (
     cell,
     console,
@@ -65,6 +66,8 @@ def robustness(
             "formulae x traces (x steps)."
         ),
     ] = None,
+    results: Results = None,
+    scheduler: Scheduler = None,
     as_json: JsonLines = False,
 ) -> None:
     """Evaluate formulae on traces: a summary per formula on a terminal, all values in a pipe.
@@ -72,6 +75,10 @@ def robustness(
     rhovec robustness "always[0,2.5] speed < 120" -t drives.csv --dt auto
 
     rhovec robustness -F requirements.stl -t traces/ --satisfaction -o verdicts.csv
+
+    Traces by the million are summarised per formula:
+
+    rhovec robustness -F requirements.stl -t s3://bucket/runs/ --results out/ --scheduler tcp://head:8786
     """
     import numpy as np
 
@@ -81,6 +88,14 @@ def robustness(
     from ..traces.reading import listed
 
     suffix = require_output(output, SUFFIXES, as_json)
+    if is_fleet(reading.traces, results, scheduler):
+        if satisfied or every_step or output is not None or schema is not None:
+            raise RhovecError(
+                "--results, --scheduler and object storage: --satisfaction, --trace, -o and --schema "
+                "do not go with them"
+            )
+        summarise(reading, end, results, scheduler, as_json)
+        return
     requirements, traces = reading.read(schema)
     if traces is None:
         raise RhovecError("no traces given: name a file or a folder with --traces")

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from ..formula import Requirement
     from ..kernel import SampledKernel
+    from ..models.heads import Kind
 
 DEFAULT_TRACES = 10_000  # random traces
 MAX_TABLE = 45  # pairs shown as a table on a terminal
@@ -153,6 +154,7 @@ def similarity(
     elif space is not None:
         raise RhovecError("--space goes with --by model or both, without --traces and --boolean")
     from ..kernel import kernel_of_cosine
+    from ..models.heads import make_head
     from ..spaces import Space, load
 
     loaded = None if by == "kernel" else load(space, device)
@@ -168,10 +170,12 @@ def similarity(
     facts: dict[str, Any] = {}
     kernel: SampledKernel | None = None
     if loaded is not None:
-        vectors = embedded(loaded, requirements)
+        kind: Kind = "cosine" if isinstance(loaded, Space) else make_head(loaded.encoder).kind
+        vectors = embedded(loaded, requirements, kind)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
-        if isinstance(loaded, Space):
-            values["model"] = kernel_of_cosine(values["model"], loaded.sigma2)
+        if kind == "cosine":
+            own_sigma2 = loaded.sigma2 if isinstance(loaded, Space) else loaded.kernel().sigma2
+            values["model"] = kernel_of_cosine(values["model"], own_sigma2)
         facts["model"] = loaded.fingerprint
         if by == "both":
             kernel = loaded.kernel(DEFAULT_TRACES if n_traces is None else n_traces, seed)

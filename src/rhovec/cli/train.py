@@ -84,8 +84,8 @@ def encoder(
     preset: Annotated[
         str,
         typer.Option(
-            help="default, paper or tiny; with --traces: adapt (a minute on a GPU) or adapt-cpu "
-            "(some minutes, and coarser), which start from the shipped weights."
+            help="default, small, paper, paper-512 or tiny; with --traces: adapt (a minute on a GPU) "
+            "or adapt-cpu (some minutes, and coarser), which start from the shipped weights."
         ),
     ] = "default",
     traces: Annotated[

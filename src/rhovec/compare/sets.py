@@ -413,7 +413,8 @@ def summary(found: SetComparison) -> str:
     """What was compared, in a sentence."""
     sizes = [found.sets.count(number) for number in range(len(found.names))]
     if len(sizes) == 1:
-        return f"All {found.pairs:,} pairs of the {sizes[0]} requirements of {found.names[0]}"
+        pairs = "The one pair" if found.pairs == 1 else f"All {found.pairs:,} pairs"
+        return f"{pairs} of the {sizes[0]} requirements of {found.names[0]}"
     listed = [f"the {size} of {name}" for size, name in zip(sizes, found.names, strict=True)]
     return (
         f"{found.pairs:,} pairs of requirements across {', '.join(listed[:-1])} and {listed[-1]}; "

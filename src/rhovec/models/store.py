@@ -134,7 +134,7 @@ def model_card(config: Mapping[str, Any]) -> str:
     """README.md, with the front matter that the hub reads."""
     encoder = EncoderConfig(**config["encoder"])
     lines = [
-        "---", "library_name: rhovec", "license: mit", "tags:", "- trace-temporal-logic",
+        "---", "library_name: rhovec", "license: mit", "tags:", "- signal-temporal-logic",
         "- embeddings", "---", "", "# An encoder of Signal Temporal Logic formulae", "",
         "Unit vectors of formulae whose inner products are the formulae's semantic similarity.", "",
         "```python", "import rhovec as rv", "", "model = rv.load(\"this folder\")",

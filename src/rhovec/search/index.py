@@ -74,7 +74,7 @@ class Index:
         self._backend = backend
         self._closing = weakref.finalize(self, backend.close)
         facts = backend.facts
-        made = vectors_of(facts) if vectors is None else as_vectors(vectors)
+        made = vectors_of(facts) if vectors is None else as_vectors(vectors, facts.kind)
         if made and made.fingerprint != facts.fingerprint:
             raise RhovecError(
                 f"{backend.name} holds vectors of {'signatures' if facts.recipe else 'a model'} "
@@ -156,7 +156,8 @@ class Index:
         vectors: what it was built with; only a model of your own must be given. Without its model, a
             library can only be searched by vector.
         """
-        chosen = None if vectors is None else as_vectors(vectors)
+        if vectors is not None:
+            as_vectors(vectors)  # which refuses what is none, before the file is opened
         backend: Backend
         if name := _server_library(path, library):
             from .server import ServerBackend
@@ -165,7 +166,7 @@ class Index:
         else:
             backend = FileBackend.open(_path(path))
         try:
-            return cls(backend, chosen)
+            return cls(backend, vectors)
         except RhovecError:
             backend.close()
             raise

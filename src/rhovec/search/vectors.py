@@ -8,7 +8,7 @@ from ..compare import default_measure
 from ..errors import RhovecError
 from ..formula import Formula, Schema
 from ..kernel import StlKernel
-from ..models.model import DEFAULT, load
+from ..models.model import load, shipped
 from ..spaces.vectors import Vectors, from_recipe, kind_of
 from ..traces import BaseMeasure
 from .backend import Facts, Stored
@@ -36,8 +36,12 @@ def vectors_of(facts: Facts) -> Vectors | None:
     """What made a library's vectors, if it can be had without asking the user."""
     if facts.recipe is not None:
         return from_recipe(facts.recipe, facts.traces)
-    model = load() if DEFAULT.is_dir() and facts.kind == "kernel" else None
-    return model if model and model.fingerprint == facts.fingerprint else None
+    for name in shipped():
+        model = load(name)
+        vectors: Vectors = model if facts.kind == "kernel" else model.directions
+        if vectors.fingerprint == facts.fingerprint:
+            return vectors
+    return None
 
 
 def usual_kernel(formulae: Iterable[Formula], n_traces: int | None = None) -> StlKernel:

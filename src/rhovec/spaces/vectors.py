@@ -23,8 +23,8 @@ from ..errors import RhovecError
 from ..formula import Formula
 from ..kernel import BooleanKernel, CentredKernel, IntegratedKernel, StlKernel
 from ..models import model as models
-from ..models.heads import Kind
-from ..models.model import Model
+from ..models.heads import Kind, make_head
+from ..models.model import Model, Precision
 from ..traces import BaseMeasure, Measure, TraceMeasure
 from .space import Space
 from .store import DESCRIPTION
@@ -120,10 +120,17 @@ class Signatures:
         )
 
 
-def as_vectors(given: Vectors | Kernel) -> Vectors:
-    """The signatures of a kernel; anything else as it is."""
+def as_vectors(given: Vectors | Kernel, kind: Kind | None = None) -> Vectors:
+    """The signatures of a kernel; of a model the vectors of this kind; anything else as it is.
+
+    By default a model's vectors are its directions, if it has them: neighbours by these are closer to
+    those of the exact kernel.
+    """
     if isinstance(given, Kernel):
         return Signatures(given)
+    if isinstance(given, Model):
+        chosen = make_head(given.encoder).kind if kind is None else kind
+        return given.directions if chosen == "cosine" else given
     if not all(hasattr(given, name) for name in ("fingerprint", "embed", "kernel")):
         raise RhovecError(f"vectors must be a space, a model or a kernel, not {given!r:.80}")
     return given
@@ -143,21 +150,34 @@ def from_recipe(recipe: Mapping[str, Any], data: bytes | None) -> Vectors:
 
 
 @overload
-def load(path: None = None, device: str | None = None) -> Model: ...
+def load(
+    path: None = None, device: str | None = None, precision: Precision = "float32"
+) -> Model: ...
 
 
 @overload
-def load(path: str | Path, device: str | None = None) -> Model | Space: ...
+def load(
+    path: str | Path, device: str | None = None, precision: Precision = "float32"
+) -> Model | Space: ...
 
 
-def load(path: str | Path | None = None, device: str | None = None) -> Model | Space:
+def load(
+    path: str | Path | None = None, device: str | None = None, precision: Precision = "float32"
+) -> Model | Space:
     """Load a space: the shipped model, one in a folder, or "owner/name" of the Hugging Face hub; or the
     space of your own traces in a folder.
 
+    path: a single word is the name of a shipped model if there is one: to read a folder `default` of
+        your own, write "./default".
     device: for a model, None for NumPy; "cpu", "cuda" or "cuda:1" for torch.
+    precision: for a model without a device, "int8" for products of small integers. On processors with
+        AVX512-VNNI that is three to four times as fast; vectors of kind cosine move by about 0.005. A
+        vector is then the same to the last bit in every batch.
     """
     if path is None or not os.path.exists(Path(path) / DESCRIPTION):
-        return models.load(path, device)
-    if device is not None:
-        raise RhovecError("a space of traces has no network: load it without a device")
+        return models.load(path, device, precision)
+    if device is not None or precision != "float32":
+        raise RhovecError(
+            "a space of traces has no network: load it without a device and a precision"
+        )
     return Space.load(path)

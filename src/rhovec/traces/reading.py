@@ -60,7 +60,7 @@ def read_traces(
     files = find_files([paths] if isinstance(paths, str | Path) else paths)
     found = list(read_files(files, options))
     first = found[0][1]
-    values = [_in_order(part, first) for _, part in found]
+    values = [in_order(part, first) for _, part in found]
     return Traces(
         tuple(first.series),
         values,
@@ -69,7 +69,7 @@ def read_traces(
     )
 
 
-def _in_order(part: Part, first: Part) -> np.ndarray:
+def in_order(part: Part, first: Part) -> np.ndarray:
     """The values (V, P) of a trace, its variables in the order of the first one."""
     names = tuple(first.series)
     if set(part.series) != set(names):

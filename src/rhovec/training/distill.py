@@ -76,7 +76,9 @@ class Config(RunConfig):
     batch: int = 2048  # formulae per batch, all pairs of which are compared
     accumulate: int = 1  # batches per step
     kernel: str = "robustness"  # the teacher: robustness, boolean or integrated
+    block: int = 0  # formulae of a batch that are compared with each other; 0: all of them
     traces: int = 1024  # fresh traces per batch
+    late: int = 1  # in the last quarter of the steps there are this many times as many traces
     sigma2: float = 0.2  # of the kernel
     loss: str = "squared"  # squared: pairs of a family weigh more; focal: the paper's
     family_weight: float = 128.0  # squared: weight of pairs of the same family; that of others is 1
@@ -108,6 +110,14 @@ PRESETS = {
     "adapt-cpu": Config(
         steps=150, batch=128, traces=512, lr=1e-3, warmup=10, average=0.9, origin="shipped",
         bank=4096, workers=1, every=10, validate=50,
+    ),
+    # The model that is fast on a CPU, from random weights.
+    "small": Config(steps=100_000, lr=3e-3, width=256, layers=6, heads=4, dimension=512, late=4),
+    # The paper's, at half its width, with the four batches of a step in one pass.
+    "paper-512": Config(
+        steps=32_000, batch=512, block=128, traces=1000, loss="focal",
+        corpus="families", optimiser="adamw", lr=1e-5, adam_lr=1e-5, warmup=500, average=0.0,
+        tokens="text", width=512, layers=12, heads=16, head="projector", channels=3, points=1000,
     ),
     "tiny": Config(
         steps=300, batch=128, traces=128, lr=5e-3, adam_lr=5e-3, warmup=20,
@@ -266,8 +276,16 @@ def total_loss(
     """Weighted pair loss, plus a small loss on the cosines if the rows have them.
 
     For unrelated formulae the kernel is nearly 0 and carries hardly any gradient. smallest: the kernel
-    value of the cosine -1; smaller ones, which only a teacher without cosines has, count as this.
+    value of the cosine -1; smaller ones, which only a teacher without cosines has, count as this. With
+    config.block the loss is the mean over blocks, as if each were a batch of its own.
     """
+    if 0 < config.block < len(rows):
+        whole = replace(config, block=0)
+        places = [slice(i, i + config.block) for i in range(0, len(rows), config.block)]
+        losses = [
+            total_loss(rows[at], target[at, at], family[at], whole, kind, smallest) for at in places
+        ]
+        return torch.stack(losses).mean()
     loss = pair_loss(implied_kernel(rows, kind, config.sigma2), target, family, config)
     if kind == "cosine":
         gap = rows @ rows.T - cosine_of_kernel(target.clamp(min=smallest), config.sigma2)
@@ -301,6 +319,10 @@ class EncoderTask(Task[Encoder]):
             dist.init_process_group("nccl" if config.device.startswith("cuda") else "gloo")
         if config.batch % (64 * self.world):
             raise RhovecError(f"batch must be a multiple of {64 * self.world}, not {config.batch}")
+        if config.block and config.batch % config.block:
+            raise RhovecError(
+                f"batch must be a multiple of block, {config.block}, not {config.batch}"
+            )
         if config.loss not in ("squared", "focal"):
             raise RhovecError(f"loss must be squared or focal, not {config.loss!r}")
         recipes(config)  # which refuses a corpus that it does not know
@@ -329,7 +351,10 @@ class EncoderTask(Task[Encoder]):
             self._begin()
 
     def _begin(self) -> None:
-        """Start from a stored model, which may have other points, channels, pooling, or another head."""
+        """Start from a stored model, which may have other points, channels, pooling or another head.
+
+        A head that is fitted may also have another dimension, as what is trained does not depend on it.
+        """
         config = self.config
         about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
         there, tensors = with_points(EncoderConfig(**about["encoder"]), tensors, config.points)
@@ -338,6 +363,10 @@ class EncoderTask(Task[Encoder]):
         if there.head != self.student.config.head:  # keep the layers; the head starts anew
             there = replace(there, head=config.head)
             tensors = {n: t for n, t in tensors.items() if not n.startswith("head.")}
+        fitted = tuple(f"head.{name}" for name in make_head(there).fitted)
+        if fitted:
+            there = replace(there, dimension=config.dimension)
+            tensors = {n: t for n, t in tensors.items() if n not in fitted}
         begin_with(self.student, there, tensors)
 
     def batches(self, start: tuple[int, ...] | None) -> Generator[Work, None, None]:
@@ -345,7 +374,9 @@ class EncoderTask(Task[Encoder]):
 
     def to_device(self, work: Work, number: int) -> Batch:
         """Tokens, the kernel of the whole batch, and its families."""
-        target = self.teacher(work.asked, (self.config.seed << 40) + number)
+        late = number >= 0.75 * self.config.steps * self.accumulate
+        times = self.config.late if late else 1
+        target = self.teacher(work.asked, (self.config.seed << 40) + number, times)
         tokens = work.tokens.map(lambda t: to_device(t, self.device))
         return tokens, target, to_device(work.family, self.device)
 

@@ -58,7 +58,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, int) and value < 1 and field.name not in ("warmup", "seed"):
+            if (
+                isinstance(value, int)
+                and value < 1
+                and field.name not in ("warmup", "seed", "block")
+            ):
                 raise RhovecError(f"{field.name} must be 1 or more, not {value}")
 
 

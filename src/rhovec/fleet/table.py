@@ -1,0 +1,179 @@
+"""Traces in an Arrow table and formulae in, results out: `evaluate_table`, a function without state.
+
+A table has one row per trace with lists as cells, or one row per sample with a column that names the
+trace. Results have one row per formula and trace. `Summary` is what they add up to: per formula the
+number of traces, how many satisfy and violate it, the sum and the least robustness, and the worst
+traces. Summaries of parts are combined in the order of the parts, so that sums do not depend on which
+part was done first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import MissingDependencyError, TraceError
+from ..formula.reader import Formulae, as_formulae
+from ..machine import limited
+from ..robustness import robustness
+from ..traces.binary import NO_PYARROW, read_frame
+from ..traces.reading import in_order, sampling_step
+from ..traces.tables import Options, Part, find_roles
+
+ROWS = ("formula", "trace", "robustness")  # columns of results
+WORST = 10  # traces per formula that a summary names
+
+
+class Worst(NamedTuple):
+    """A trace on which a formula has a low robustness."""
+
+    robustness: float
+    trace: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the results of one formula add up to."""
+
+    n: int = 0  # traces
+    satisfied: int = 0  # robustness above 0
+    violated: int = 0  # below 0; at 0, it depends on whether comparisons are strict
+    total: float = 0.0  # sum of the robustness
+    worst: tuple[Worst, ...] = ()  # the lowest, lowest first
+
+    @property
+    def minimum(self) -> float | None:
+        return self.worst[0].robustness if self.worst else None
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.n if self.n else None
+
+    def plus(self, other: Summary) -> Summary:
+        """Of the traces of both, those of `other` coming after."""
+        return Summary(
+            self.n + other.n, self.satisfied + other.satisfied, self.violated + other.violated,
+            self.total + other.total, tuple(nsmallest(WORST, (*self.worst, *other.worst))),
+        )  # fmt: skip
+
+    @classmethod
+    def of(cls, values: np.ndarray, traces: Sequence[str], file: str) -> Summary:
+        """The summary of robustness values (N,)."""
+        lowest = np.argsort(values, kind="stable")[: 2 * WORST]
+        found = (Worst(float(values[i]), traces[i], file) for i in lowest)
+        return cls(
+            len(values), int((values > 0).sum()), int((values < 0).sum()), float(values.sum()),
+            tuple(nsmallest(WORST, found)),
+        )  # fmt: skip
+
+
+def evaluate_table(
+    formulae: Formulae,
+    table: Any,
+    *,
+    file: str = "table",
+    variables: Sequence[str] | None = None,
+    id_column: str | None = None,
+    time_column: str | None = None,
+    end: str = "hold",
+    threads: int = 1,
+) -> Any:
+    """Robustness as an Arrow table with the columns formula, trace and robustness.
+
+    table: an Arrow table, or anything with its interface. See `read_traces` for the other options.
+    threads: cores that the engine may use.
+    """
+    names = None if variables is None else tuple(variables)
+    options = Options("auto", names, id_column, time_column, strict=True)
+    parsed = as_formulae(formulae)[0]
+    ids, arrays, known = traces_of(table, file, options)
+    with limited(threads):
+        values = robustness(parsed, arrays, variables=known, end=end)
+    return as_rows([str(phi) for phi in parsed], ids, values)
+
+
+def as_rows(formulae: Sequence[str], traces: Sequence[str], values: np.ndarray) -> Any:
+    """Robustness (B, N) as an Arrow table, formula by formula."""
+    import pyarrow as pa
+
+    b, n = values.shape
+    places = np.repeat(np.arange(b, dtype=np.int32), n), np.tile(np.arange(n, dtype=np.int32), b)
+    named = (pa.DictionaryArray.from_arrays(pa.array(place), pa.array(names, pa.string()))
+             for place, names in zip(places, (formulae, traces), strict=True))  # fmt: skip
+    return pa.table([*named, pa.array(values.astype(np.float64).reshape(-1))], names=ROWS)
+
+
+def traces_of(table: Any, file: str, options: Options) -> tuple[list[str], Any, tuple[str, ...]]:
+    """The traces of an Arrow table: identifiers, values for the engine, and variables.
+
+    Identifiers are those of the id column; without one, numbers of rows, or "" for a single trace.
+    """
+    try:
+        import pyarrow
+    except ImportError:
+        raise MissingDependencyError(NO_PYARROW.format("Arrow tables")) from None
+    try:
+        whole = pyarrow.table(table)
+    except (TypeError, ValueError):
+        raise TraceError(f"{file}: no readable table") from None
+    quick = _equal_lists(whole, file, options)
+    if quick is not None:
+        return quick
+    return as_arrays(read_frame(whole, file, options))
+
+
+def as_arrays(parts: Sequence[Part]) -> tuple[list[str], Any, tuple[str, ...]]:
+    """The same for traces that were read from a file."""
+    values = [in_order(part, parts[0]) for part in parts]
+    sampling_step(parts)  # refuses times that are not even
+    lengths = {one.shape[1] for one in values}
+    return (
+        [part.id for part in parts], np.stack(values) if len(lengths) == 1 else values,
+        tuple(parts[0].series),
+    )  # fmt: skip
+
+
+def _equal_lists(
+    table: Any, file: str, options: Options
+) -> tuple[list[str], np.ndarray, tuple[str, ...]] | None:
+    """Lists of one length, without gaps and times, at once; None for all other tables."""
+    import pyarrow as pa
+    import pyarrow.types as kinds
+
+    roles = find_roles(file, table.column_names, options)
+    places = list(roles.variables.values())
+    types = [table.schema.types[place] for place in places]
+    if roles.time is not None or roles.name is not None or not table.num_rows or not all(
+        (kinds.is_list(t) or kinds.is_large_list(t) or kinds.is_fixed_size_list(t))
+        and kinds.is_floating(t.value_type) for t in types
+    ):  # fmt: skip
+        return None
+    columns = []
+    for place in places:
+        chunks = table.column(place).combine_chunks()
+        flat = chunks.flatten()
+        if chunks.null_count or flat.null_count or len(flat) % table.num_rows:
+            return None
+        if not kinds.is_fixed_size_list(chunks.type):
+            lengths = pa.compute.list_value_length(chunks).to_numpy(zero_copy_only=False)
+            if (lengths != lengths[0]).any():
+                return None
+        columns.append(flat.to_numpy().reshape(table.num_rows, -1))
+    if len({column.shape for column in columns}) > 1 or not columns[0].size:
+        return None
+    if roles.id is None:
+        ids = [str(row) for row in range(table.num_rows)]
+    else:
+        found = table.column(roles.id)
+        if found.null_count:
+            return None
+        ids = [str(one) for one in found.to_pylist()]
+        if len(set(ids)) < len(ids):
+            return None
+    values = np.stack(columns, axis=1, dtype=np.float64)  # as `read_traces` has them
+    return (ids, values, tuple(roles.variables)) if np.isfinite(values).all() else None

@@ -1,0 +1,123 @@
+"""Files in object storage and on this machine, by one kind of name: a path, or s3://bucket/runs.
+
+Reading and listing go through pyarrow's file systems, which take credentials from the environment. An
+endpoint that is not Amazon's is part of the name, s3://bucket/runs?endpoint_override=host:port, or in
+AWS_ENDPOINT_URL.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import MissingDependencyError, TraceError
+from ..formula.core import natural_key
+from .logs import IN_FOLDERS, READERS, PathLike
+
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
+# A Path turns s3:// into s3:/, and paths on the command line are Paths.
+_REMOTE = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
+
+
+class Stored(NamedTuple):
+    """A file somewhere."""
+
+    name: str  # a path, or a name with a scheme
+    size: int  # bytes
+    changed: int  # nanoseconds
+
+    @property
+    def suffix(self) -> str:
+        return Path(self.name.partition("?")[0]).suffix.lower()
+
+
+def remote_name(path: PathLike) -> str | None:
+    """The name of a file or folder in object storage; None for a path of this machine."""
+    text = str(path)
+    found = _REMOTE.match(text)
+    return f"{found[1]}://{text[found.end() :]}" if found else None
+
+
+def file_system(name: str) -> tuple[Any, str]:
+    """pyarrow's file system for a name, and the path in it."""
+    try:
+        import pyarrow
+        from pyarrow import fs
+    except ImportError:
+        raise MissingDependencyError(
+            'files in object storage need pyarrow: pip install "rhovec[data]"'
+        ) from None
+    if remote_name(name) is None:
+        return fs.LocalFileSystem(), str(Path(name).absolute())
+    try:
+        system, path = fs.FileSystem.from_uri(name)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise TraceError(f"{name}: {first_line(error)}") from None
+    return system, path
+
+
+def find_stored(paths: Sequence[PathLike]) -> list[Stored]:
+    """The files that are named, and those in and below folders that are, in a natural order."""
+    from pyarrow import fs
+
+    files: list[Stored] = []
+    for path in paths:
+        name = remote_name(path) or str(path)
+        system, place = file_system(name)
+        bare, mark, query = name.partition("?")
+        try:
+            (info,) = system.get_file_info([place.rstrip("/")])
+            if info.type == fs.FileType.Directory:
+                found = [
+                    one
+                    for one in system.get_file_info(fs.FileSelector(info.path, recursive=True))
+                    if one.type == fs.FileType.File and Path(one.path).suffix.lower() in IN_FOLDERS
+                ]
+                if not found:
+                    raise TraceError(f"{name}: there is no {', '.join(IN_FOLDERS)} file in it")
+            elif info.type == fs.FileType.File:
+                found = [info]
+            else:
+                raise TraceError(f"{name}: no such file or folder")
+        except OSError as error:
+            raise TraceError(f"{name}: cannot be read: {first_line(error)}") from None
+        for one in sorted(found, key=lambda one: natural_key(one.path)):
+            below = one.path[len(info.path) :]
+            files.append(
+                Stored(f"{bare.rstrip('/')}{below}{mark}{query}", one.size, one.mtime_ns or 0)
+            )
+            if files[-1].suffix not in READERS:
+                raise TraceError(f"{name}: the name must end in {', '.join(READERS)}")
+    if not files:
+        raise TraceError("no trace file given")
+    return files
+
+
+@contextmanager
+def local_copy(name: str) -> Iterator[Path]:
+    """A path under which a file can be read; one in object storage is copied for that time."""
+    if remote_name(name) is None:
+        yield Path(name)
+        return
+    system, place = file_system(name)
+    with tempfile.TemporaryDirectory(prefix="rhovec-") as folder:
+        path = Path(folder) / Path(place).name
+        try:
+            with system.open_input_stream(place) as source, path.open("wb") as copy:
+                while data := source.read(1 << 24):
+                    copy.write(data)
+        except OSError as error:
+            raise TraceError(f"{name}: cannot be read: {first_line(error)}") from None
+        yield path
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

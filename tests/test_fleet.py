@@ -1,0 +1,413 @@
+"""Traces by the million, at small sizes: tables, cuts, resuming, an object store, a Dask cluster."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from dask import config
+from typer.testing import CliRunner
+
+import rhovec as rv
+from rhovec import machine, tasks
+from rhovec.cli import app
+from rhovec.errors import RhovecError, TraceError
+from rhovec.fleet import FleetReport, Summary, cuts, evaluate_table
+from rhovec.fleet import evaluate_files as evaluate
+from rhovec.formula.requirements import Requirement
+
+from .servers import Cluster, cluster, store
+
+FORMULAE = [str(phi) for phi in rv.random_formulae(12, 3)]
+POINTS = 40
+
+
+def draw(n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, 3, POINTS)).cumsum(2)
+
+
+def lists(x: np.ndarray, ids: bool = True) -> pa.Table:
+    columns = {f"x_{v}": pa.array(list(x[:, v])) for v in range(3)}
+    return pa.table(({"trace": [f"t{i}" for i in range(len(x))]} if ids else {}) | columns)
+
+
+def wide(x: np.ndarray, first: int = 0) -> pa.Table:
+    n = len(x)
+    return pa.table({
+        "trace": np.repeat(np.arange(n) + first, POINTS), "time": np.tile(np.arange(POINTS) * 0.5, n),
+        **{f"x_{v}": x[:, v].reshape(-1) for v in range(3)},
+    })  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> tuple[Path, np.ndarray]:
+    """Files of several kinds, and the robustness (B, N) on all their traces in order."""
+    place = tmp_path / "runs"
+    (place / "deep").mkdir(parents=True)
+    parts = [draw(9, 0), draw(30, 1), draw(25, 2), draw(1, 3), draw(4, 4)]
+    pq.write_table(lists(parts[0]), place / "a1.parquet", row_group_size=4)
+    pq.write_table(lists(parts[1], ids=False), place / "a2.parquet", row_group_size=7)
+    pq.write_table(wide(parts[2]), place / "a10.parquet", row_group_size=3 * POINTS - 7)
+    header = "time," + ",".join(f"x_{v}" for v in range(3))
+    rows = np.column_stack([np.arange(POINTS) * 0.5, parts[3][0].T])
+    np.savetxt(place / "b.csv", rows, delimiter=",", header=header, comments="", fmt="%.17g")
+    np.save(place / "deep" / "c.npy", parts[4])
+    return place, rv.robustness(FORMULAE, np.concatenate(parts))
+
+
+def check(report: FleetReport, values: np.ndarray) -> None:
+    assert [one.n for one in report.summaries] == [values.shape[1]] * len(FORMULAE)
+    assert [one.satisfied for one in report.summaries] == (values > 0).sum(1).tolist()
+    assert [one.violated for one in report.summaries] == (values < 0).sum(1).tolist()
+    assert [one.minimum for one in report.summaries] == values.min(1).tolist()
+    assert np.allclose([one.total for one in report.summaries], values.sum(1))
+    for one, row in zip(report.summaries, values, strict=True):
+        assert [worst.robustness for worst in one.worst] == np.sort(row)[:10].tolist()
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def test_a_table_in_a_table_out() -> None:
+    x = draw(6, 0)
+    values = rv.robustness(FORMULAE, x)
+    for table in (lists(x), wide(x), pickle.loads(pickle.dumps(lists(x)))):
+        rows = evaluate_table(FORMULAE, table)
+        assert rows.column_names == ["formula", "trace", "robustness"]
+        assert np.array_equal(rows["robustness"].to_numpy().reshape(values.shape), values)
+        assert rows["formula"].to_pylist()[:: len(x)] == FORMULAE
+    assert pickle.loads(pickle.dumps(evaluate_table)) is evaluate_table
+    uneven = pa.table({f"x_{v}": [[1.0, 2.0], [3.0]] for v in range(3)})
+    assert evaluate_table("x_0 > 1", uneven)["robustness"].to_pylist() == [0.0, 2.0]
+    single = pa.table({f"x_{v}": pa.array([[1.0, None]]) for v in range(3)})
+    with pytest.raises(TraceError, match="missing or not finite"):
+        evaluate_table("x_0 > 1", single)
+    with pytest.raises(TraceError, match="no readable table"):
+        evaluate_table("x_0 > 1", 3)
+
+
+def test_summaries_are_associative() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(-3, 4, 90).astype(float)  # sums are exact
+    names = [f"t{i}" for i in range(90)]
+    parts = [Summary.of(values[i : i + 30], names[i : i + 30], "f") for i in (0, 30, 60)]
+    whole = Summary.of(values, names, "f")
+    one, two, three = parts
+    assert one.plus(two).plus(three) == one.plus(two.plus(three)) == whole
+    assert Summary().plus(whole) == whole.plus(Summary()) == whole
+    assert Summary.of(values[:0], [], "f") == Summary()
+
+
+def test_the_engine_keeps_to_the_threads_it_is_given() -> None:
+    with machine.limited(1):
+        assert machine.cores() == 1
+        seen: list[int] = []
+        thread = threading.Thread(target=lambda: seen.append(machine.cores()))
+        thread.start()
+        thread.join()
+        before = threading.active_count()
+        rv.robustness(FORMULAE, draw(3000, 0))  # large enough for several threads
+        assert threading.active_count() == before
+    assert seen == [machine.cores()]  # other threads are not concerned
+    with machine.limited(10_000):
+        assert machine.cores() == seen[0]
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_files_of_any_kind(folder: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    place, values = folder
+    report = evaluate(FORMULAE, place)
+    check(report, values)
+    assert (report.files, report.tasks, report.resumed, report.unread) == (5, 1, 0, ())
+    lowest = int(values[0].argmin())
+    edges = np.cumsum([9, 30, 25, 1, 4])
+    names = ["a1.parquet", "a2.parquet", "a10.parquet", "b.csv", "c.npy"]
+    assert Path(report.summaries[0].worst[0].file).name == names[int((edges > lowest).argmax())]
+    requirements = [Requirement(rv.parse(FORMULAE[0]), id="R-1"), rv.parse(FORMULAE[1])]
+    both = evaluate(requirements, [place / "a1.parquet", place / "b.csv"])
+    assert both.ids == ("R-1", "") and both.traces == 10
+    assert both.table().column_names == list(both.records()[0])
+
+
+@pytest.mark.parametrize("size", [1, 2000, 9000])
+def test_large_files_are_cut_between_traces(
+    folder: tuple[Path, np.ndarray], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, values = folder
+    monkeypatch.setattr(cuts, "TASK_BYTES", size)
+    report = evaluate(FORMULAE, place)
+    assert report.tasks > 4
+    check(report, values)
+
+
+def test_a_file_is_not_cut_where_traces_may_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = draw(20, 0)
+    table = wide(x)
+    shuffled = table.take(np.argsort(np.tile(np.arange(POINTS), 20), kind="stable"))  # interleaved
+    pq.write_table(shuffled, tmp_path / "a.parquet", row_group_size=30)
+    monkeypatch.setattr(cuts, "TASK_BYTES", 100)
+    report = evaluate(FORMULAE, tmp_path / "a.parquet")
+    assert report.tasks == 1
+    check(report, rv.robustness(FORMULAE, x))
+    long = draw(2, 1)  # traces that fill several row groups
+    pq.write_table(wide(long), tmp_path / "b.parquet", row_group_size=9)
+    report = evaluate(FORMULAE, tmp_path / "b.parquet")
+    assert report.tasks > 4
+    check(report, rv.robustness(FORMULAE, long))
+
+
+def test_what_cannot_be_read_is_counted(folder: tuple[Path, np.ndarray]) -> None:
+    place, values = folder
+    (place / "bad.parquet").write_bytes(b"PAR1 nothing")
+    data = (place / "a2.parquet").read_bytes()
+    (place / "cut.parquet").write_bytes(data[: len(data) // 2])
+    (place / "empty.csv").write_text("")
+    (place / "lacks.csv").write_text("time,x_0\n0,1\n1,2\n")
+    (place / "nan.csv").write_text("x_0,x_1,x_2\n1,2,\n")
+    (place / "notes.md").write_text("not a trace")
+    report = evaluate(FORMULAE, place)
+    check(report, values)
+    told = {Path(one.file).name: one.message for one in report.unread}
+    assert set(told) == {"bad.parquet", "cut.parquet", "empty.csv", "lacks.csv", "nan.csv"}
+    assert all(name in message for name, message in told.items())
+    assert "there is no column 'x_1'" in told["lacks.csv"] and "column" in told["nan.csv"]
+    assert report.files == 10
+    for source, reason in (
+        (place / "none", "no such file"), (place / "notes.md", "must end in"), ([], "no trace file"),
+    ):  # fmt: skip
+        with pytest.raises(TraceError, match=reason):
+            evaluate(FORMULAE, source)
+    with pytest.raises(RhovecError, match="name a folder with out"):
+        evaluate(FORMULAE, place, rows=True)
+    with pytest.raises(RhovecError, match="end must be"):
+        evaluate(FORMULAE, place, end="soon")
+
+
+def test_a_run_is_resumed(
+    folder: tuple[Path, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, values = folder
+    monkeypatch.setattr(cuts, "TASK_BYTES", 2000)
+    out = tmp_path / "out"
+    whole = evaluate(FORMULAE, place, out=out, rows=True)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert len(before) == whole.tasks
+    table = pa.concat_tables([pq.read_table(out / name) for name in sorted(before)])
+    by_formula = [
+        table.filter(pa.compute.equal(table["formula"].cast("string"), text))[
+            "robustness"
+        ].to_numpy()
+        for text in FORMULAE
+    ]
+    assert np.array_equal(by_formula, values)
+    lost = random.Random(0).sample(sorted(before), 3)
+    for name in lost:
+        (out / name).unlink()
+    (out / ".rhovec-0123456789abcdef.tmp").write_bytes(b"left by a kill")
+    again = evaluate(FORMULAE, place, out=out, rows=True)
+    assert again.resumed == whole.tasks - 3
+    assert again.summaries == whole.summaries
+    after = {p.name: p.read_bytes() for p in out.iterdir() if not p.name.startswith(".")}
+    assert after == before
+    for change in ({"rows": False}, {"end": "strict"}, {"variables": ["x_0", "x_1", "x_2"]}):
+        with pytest.raises(RhovecError, match="name another folder"):
+            evaluate(FORMULAE, place, out=out, **{"rows": True, **change})  # type: ignore[arg-type]
+    (out / lost[0]).write_bytes(b"PAR1")
+    with pytest.raises(RhovecError, match=f"{lost[0]}: is no result file"):
+        evaluate(FORMULAE, place, out=out, rows=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RhovecError, match="cannot be used for results"):
+        evaluate(FORMULAE, place, out=tmp_path / "file")
+
+
+# -- an object store -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3(request: pytest.FixtureRequest) -> Iterator[int]:
+    with store() as port, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        create(port)
+        yield port
+
+
+def put(port: int, key: str, data: bytes) -> None:
+    request = Request(f"http://127.0.0.1:{port}/{key}", data, method="PUT")
+    request.add_header("Content-Type", "application/octet-stream")
+    for left in (2, 1, 0):
+        try:
+            urlopen(request).read()
+            return
+        except OSError:
+            if not left:
+                raise
+
+
+def create(port: int) -> None:
+    put(port, "fleet", b"")
+
+
+def upload(port: int, folder: Path, under: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            put(port, f"fleet/{under}/{path.relative_to(folder)}", path.read_bytes())
+
+
+def bucket(port: int, under: str) -> str:
+    return f"s3://fleet/{under}?scheme=http&endpoint_override=127.0.0.1:{port}"
+
+
+def test_an_object_store(
+    folder: tuple[Path, np.ndarray], s3: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, values = folder
+    upload(s3, place, "runs")
+    monkeypatch.setattr(cuts, "TASK_BYTES", 2000)
+    options: dict[str, Any] = {"out": bucket(s3, "out"), "rows": True}
+    report = evaluate(FORMULAE, bucket(s3, "runs"), **options)
+    check(report, values)
+    assert report.summaries[0].worst[0].file.startswith("s3://fleet/runs/")
+    again = evaluate(FORMULAE, bucket(s3, "runs"), **options)
+    assert again.resumed == report.tasks and again.summaries == report.summaries
+    with pytest.raises(TraceError, match="no such file or folder"):
+        evaluate(FORMULAE, bucket(s3, "nothing"))
+    with pytest.raises(TraceError, match="fleet-x"):
+        evaluate(FORMULAE, bucket(s3, "runs").replace("fleet", "fleet-x"))
+
+
+def test_a_store_that_fails_one_request_in_ten(
+    folder: tuple[Path, np.ndarray], s3: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, values = folder
+    monkeypatch.setattr(cuts, "TASK_BYTES", 2000)
+    with store(failing=True) as port:
+        create(port)
+        upload(port, place, "runs")
+        report = evaluate(FORMULAE, bucket(port, "runs"), out=bucket(port, "out"))
+        assert int(urlopen(f"http://127.0.0.1:{port}/failures").read()) > 5
+    assert report.unread == ()
+    check(report, values)
+
+
+# -- a cluster -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
+
+
+def test_a_cluster(
+    folder: tuple[Path, np.ndarray], s3: int, dask: Cluster, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    place, values = folder
+    monkeypatch.setattr(cuts, "TASK_BYTES", 2000)
+    with dask.client() as client:
+        here = evaluate(FORMULAE, place, out=tmp_path / "here", rows=True)
+        there = evaluate(FORMULAE, place, out=tmp_path / "there", rows=True, client=client)
+        check(there, values)
+        assert there == here
+        for path in (tmp_path / "here").iterdir():
+            assert path.read_bytes() == (tmp_path / "there" / path.name).read_bytes()
+    result = CliRunner().invoke(
+        app,
+        ["robustness", *FORMULAE[:2], "-t", str(place), "--scheduler", dask.address, "--json",
+         "--results", str(tmp_path / "cli")],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [one["minimum"] for one in found] == values[:2].min(1).tolist()
+
+
+def slow_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuts, "TASK_BYTES", 1)
+    monkeypatch.setattr(tasks, "AHEAD", 2)
+
+
+def test_a_killed_worker_changes_nothing(
+    folder: tuple[Path, np.ndarray], dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, values = folder
+    slow_cuts(monkeypatch)
+    killed = []
+
+    def progress(share: float) -> None:
+        if share > 0.3 and not killed:
+            killed.append(dask.workers[-1])
+            killed[0].kill()
+            killed[0].wait()
+
+    with dask.client() as client:
+        report = evaluate(FORMULAE, place, out=tmp_path / "out", client=client, progress=progress)
+        assert killed
+        check(report, values)
+        dask.workers.remove(killed[0])
+        dask.add_worker()
+
+
+def test_a_killed_scheduler_is_told_and_the_run_resumed(
+    folder: tuple[Path, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, values = folder
+    slow_cuts(monkeypatch)
+    patience = {"distributed.comm.timeouts.connect": "2s"}
+    with cluster() as own, config.set(patience):
+        client = own.client()
+
+        def progress(share: float) -> None:
+            if share > 0.3 and own.scheduler.poll() is None:
+                own.scheduler.kill()
+                own.scheduler.wait()
+
+        with pytest.raises(RhovecError, match="scheduler was lost; run it again"):
+            evaluate(FORMULAE, place, out=tmp_path / "out", client=client, progress=progress)
+        client.close(timeout=1)
+    done = len(list((tmp_path / "out").iterdir()))
+    report = evaluate(FORMULAE, place, out=tmp_path / "out")
+    assert 0 < report.resumed <= done < report.tasks
+    check(report, values)
+
+
+def test_no_cluster(folder: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "TIMEOUT", "1s")
+    result = CliRunner().invoke(
+        app, ["robustness", "x_0 > 1", "-t", str(folder[0]), "--scheduler", "tcp://127.0.0.1:1"]
+    )
+    assert result.exit_code == 2
+    assert "cannot connect to the scheduler at tcp://127.0.0.1:1" in result.stderr
+
+
+def test_the_command(folder: tuple[Path, np.ndarray], tmp_path: Path) -> None:
+    place, values = folder
+
+    def invoke(*arguments: object) -> Any:
+        return CliRunner().invoke(app, ["robustness", *map(str, arguments)])
+
+    (place / "bad.csv").write_text("")
+    result = invoke(FORMULAE[0], "-t", place, "--results", tmp_path / "out")
+    assert result.exit_code == 2
+    assert "1 file of 6 could not be evaluated" in result.stderr and "bad.csv" in result.stderr
+    head, row = result.stdout.splitlines()
+    assert head.startswith("id,formula,n,satisfied,violated,mean,minimum,worst_trace")
+    assert f",{values.shape[1]},{(values[0] > 0).sum()}," in row
+    assert "do not go with" in invoke(FORMULAE[0], "-t", place, "--results", "o", "--trace").stderr
+    assert "no traces given" in invoke(FORMULAE[0], "--results", tmp_path / "o").stderr
