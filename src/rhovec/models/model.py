@@ -144,6 +144,11 @@ class Model:
         return self.encoder.dimension
 
     @property
+    def sigma2(self) -> float:
+        """The bandwidth of the kernel that the model was distilled from."""
+        return make_head(self.encoder).sigma2 or float(self.config["teacher"]["sigma2"])
+
+    @property
     def fingerprint(self) -> str:
         """Twelve digits that identify the weights: vectors of different ones are not comparable."""
         digest: str = self.config["sha256"][store.WEIGHTS]
@@ -200,7 +205,7 @@ class Model:
         vectors = self.embed([*a, *b], kind=head.kind, warn=warn)
         values = np.clip(vectors[: len(a)] @ vectors[len(a) :].T, -1, 1)
         if head.kind == "cosine":
-            values = kernel_of_cosine(values, head.sigma2 or self.config["teacher"]["sigma2"])
+            values = kernel_of_cosine(values, self.sigma2)
         values = values[:, 0] if single_b else values
         values = values[0] if single_a else values
         return values if values.ndim else float(values)
@@ -384,6 +389,14 @@ class Directions:
         """Twelve digits: these vectors are comparable neither with others nor with the model's own."""
         return hashlib.sha256(f"{self.model.fingerprint} {self.kind}".encode()).hexdigest()[:12]
 
+    @property
+    def schema(self) -> Schema | None:
+        return self.model.schema
+
+    @property
+    def sigma2(self) -> float:
+        return self.model.sigma2
+
     def embed(
         self,
         formulae: Formulae | Programs,
@@ -498,7 +511,7 @@ def _folder(path: str | Path | None) -> Path:
         return SHIPPED / path
     if re.fullmatch(r"[\w-]+", str(path)) and not Path(path).is_dir():
         raise RhovecError(
-            f"there is no model: {path} is no folder; shipped models: {', '.join(shipped())}"
+            f"there is no model: {path} is not a folder; shipped models: {', '.join(shipped())}"
         )
     if Path(path).is_dir() or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)):
         return Path(path)
