@@ -58,7 +58,7 @@ def corpus(n: int, seed: int, split: str) -> Iterator[Formula]:
             atoms = code[:, 3] >= 0
             code[atoms, 3] = [used.index(c) for c in code[atoms, 3]]
             channels = tuple(programs.channels[c] for c in used)
-            yield Formula(code, programs.thresholds[begin:end].copy(), channels)
+            yield Formula.trusted(code, programs.thresholds[begin:end].copy(), channels)
 
 
 def source(given: argparse.Namespace) -> Directions | Signatures:

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 from junit2htmlreport.parser import Junit
 from junitparser import JUnitXml
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 import rhovec
@@ -117,6 +118,25 @@ def test_csv_is_safe_and_complete(folder: Path, tmp_path: Path) -> None:
     check(*on(folder), "--csv", tmp_path / "all.csv", code=1)
     with (tmp_path / "all.csv").open() as stream:
         assert len(list(csv.DictReader(stream))) == 6 * 16
+
+
+def test_parquet_has_the_same_rows(folder: Path, tmp_path: Path) -> None:
+    out, _ = check(*on(folder), "--csv", tmp_path / "all.parquet", "--json", code=1)
+    records = [json.loads(line) for line in out.splitlines()]
+    rows = parquet.read_table(tmp_path / "all.parquet").to_pylist()
+    assert [row["verdict"] for row in rows] == [record["verdict"] for record in records]
+    assert [json.loads(row["intervals"]) for row in rows] == [r["intervals"] for r in records]
+    finite = [(r["robustness"], s["robustness"]) for r, s in zip(rows, records, strict=True)]
+    assert all(a == (b if b is None else float(b)) for a, b in finite)
+
+
+def test_the_same_formula_twice_is_two_requirements(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,x\n0,9\n1,1\n")
+    out, _ = check("always x < 6", "always x < 6", "-t", tmp_path / "a.csv", "--json", code=1)
+    names = [json.loads(line)["requirement"] for line in out.splitlines()]
+    assert names == ["always x < 6", "always x < 6 (formula 2)"]
+    out, _ = check("always x < 6", "always x < 6", "-t", tmp_path / "a.csv", code=1)
+    assert out.startswith("2 requirements on 1 log: 2 violated")
 
 
 # -- exit status -----------------------------------------------------------------------------------

@@ -336,6 +336,12 @@ def test_a_cluster(
     assert result.exit_code == 0, result.output
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert [one["minimum"] for one in found] == values[:2].min(1).tolist()
+    arguments = ["check", *FORMULAE[:3], "-t", str(place), "--json"]
+    here_said, there_said = (
+        CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--scheduler", dask.address])
+    )
+    assert there_said.exit_code == here_said.exit_code == 1, there_said.output
+    assert there_said.stdout == here_said.stdout
 
 
 def slow_cuts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,6 +227,25 @@ def test_flags_do_not_shift() -> None:
     assert (found.predict({"door": door[:, 0], "noise": noise[:, 0]}) == labels).all()
 
 
+def test_flags_stay_flags_where_thresholds_shift() -> None:
+    """A shift of all thresholds leaves the comparison of a flag where it is."""
+    rng = np.random.default_rng(1)
+    door = (rng.random((120, 1, 8)) < 0.3).astype(float)
+    level = rng.normal(size=(120, 1, 8)) * 100
+    labels = ((door < 0.5) | (level >= 20)).all(axis=(1, 2))  # always (door -> level >= 20)
+    found = rv.mine(
+        np.concatenate([door, level], 1),
+        labels,
+        variables=["door", "level"],
+        budget=4000,
+        max_size=4,
+    )
+    for one in found.front:
+        for _, _, _, channel, threshold in one.formula.rows():
+            assert channel != (("door", 1.0),) or threshold == 0.5
+    assert found.front[-1].accuracy > 0.97 and "door" in found.front[-1].formula.variables
+
+
 def test_constant_channels_are_left_out_and_named() -> None:
     values, labels = drives()
     still = np.concatenate([values, np.ones((60, 1, 30))], axis=1)

@@ -10,7 +10,7 @@ import pytest
 
 import rhovec as rv
 from rhovec.mining.cuts import cut_values
-from rhovec.mining.data import Data, Scale, candidate_of, dual
+from rhovec.mining.data import Data, Scale, candidate_of, dual, plain
 from rhovec.mining.rounding import shortest
 from rhovec.mining.scan import Scan, grid, one_operator, two_operators, untils, widths
 from rhovec.mining.search import SHIFT, measured, numbers, settled
@@ -98,6 +98,7 @@ def test_two_operators_are_exhaustive_on_their_grid(seed: int) -> None:
 def test_until_is_exhaustive_on_its_grid(seed: int) -> None:
     data, scale, values = random_data(seed, n=12)
     scan = untils(data, n_times=3, n_levels=50)  # more quantiles than values: all thresholds
+    assert scan is not None
     times = grid(values.shape[2], 3)
     everything = [
         text
@@ -116,6 +117,8 @@ def test_too_many_windows_are_thinned_and_named(monkeypatch: pytest.MonkeyPatch)
     data, _, _ = random_data(0, points=40)
     scan = one_operator(data)
     assert not scan.complete
+    monkeypatch.setattr("rhovec.mining.scan.MAX_UNTILS", 1)
+    assert untils(data) is None
     assert "bounds from" in scan.windows and scan.tried * data.n_traces <= 3000
 
 
@@ -170,7 +173,7 @@ def test_critical_values_decide_a_threshold(text: str) -> None:
                 continue
             at = (low + high) / 2
             for direction in (0, 1):
-                phi = scale.formula(settled((candidate, free), float(at), direction))
+                phi = scale.formula(settled((candidate, free), float(at), direction, data.flags))
                 holds = rv.robustness(phi, values, variables=scale.names) >= 0
                 assert (holds == ((critical < at) if direction else (critical >= at))).all()
 
@@ -182,6 +185,16 @@ def test_a_dual_has_the_other_sign() -> None:
         assert candidate is not None
         a, b = numbers(data, [(candidate, SHIFT), (dual(candidate), SHIFT)])
         assert np.array_equal(a, -b)
+
+
+def test_until_at_one_moment_is_and() -> None:
+    data, scale, values = random_data(2)
+    for text, same in (("until", "and"), ("release", "or")):
+        phi = candidate_of(rv.parse(f"(x_0 >= 0.5) {text}[0,0] (x_1 <= 5)"), scale, data.points)
+        assert phi is not None
+        assert str(scale.formula(plain(phi))) == f"( x_0 >= 0.5 {same} x_1 <= 5 )"
+        a, b = rv.robustness([scale.formula(phi), scale.formula(plain(phi))], values)
+        assert np.array_equal(a, b)
 
 
 def test_formulae_that_the_search_does_not_know_are_left_out() -> None:

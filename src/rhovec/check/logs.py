@@ -90,7 +90,8 @@ class Plan:
         if units is not ANY_UNIT:
             units = {**units, **self.parsing.get("units", {})}
         options = {**self.parsing, "units": units, "dt": dt, "derived": derived}
-        return resolve(self.statements, self.parameters, **options)
+        found, problems = resolve(self.statements, self.parameters, **options)
+        return _told_apart(found), problems
 
     def parse_early(self, derived: Derived) -> tuple[list[Requirement], list[Problem]]:
         """The requirements as far as they are known before any log is read.
@@ -101,6 +102,19 @@ class Plan:
         step = self.resample or self.dt
         loose = self if step else replace(self, parsing={**self.parsing, "rounding": "nearest"})
         return loose.parse(step or ANY_STEP, ANY_UNIT, derived)
+
+
+def _told_apart(requirements: Iterable[Requirement]) -> list[Requirement]:
+    """Requirements by names that differ: those without an identifier and with the same text get their
+    place added to it."""
+    seen: set[str] = set()
+    out = []
+    for one in requirements:
+        if not one.id and one.text in seen:
+            one = replace(one, text=f"{one.text} ({one.source})")
+        seen.add(one.id or one.text)
+        out.append(one)
+    return out
 
 
 class _Ready(NamedTuple):

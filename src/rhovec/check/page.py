@@ -50,7 +50,7 @@ a:focus-visible, summary:focus-visible { outline: 2px solid var(--accent); outli
 .x { background: var(--worse); }
 .o { border: 3px solid var(--bad); }
 .s { border: calc(var(--cell) * 0.3) solid transparent; background: var(--good) padding-box; }
-.h { background: var(--good); }
+.h { background: var(--good); opacity: 0.55; }
 .d { border: 2px dotted var(--accent); }
 .n { border-bottom: 2px solid var(--line); border-radius: 0; }
 .cells a:hover { outline: 2px solid var(--accent); outline-offset: 1px; }

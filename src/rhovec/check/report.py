@@ -29,6 +29,7 @@ from ..formula.requirements import (
     require_some,
 )
 from ..formula.vocabulary import flags_in, labels_in
+from ..tasks import completed
 from ..traces.logs import PathLike, as_names, checked, find_files, named_files
 from ..traces.resampling import Missing
 from ..traces.tables import Layout, Options
@@ -244,12 +245,14 @@ def check_logs(
     logs: PathLike | Sequence[PathLike],
     *,
     workers: int = 1,
+    client: Any = None,
     progress: Callable[[float], object] | None = None,
     **options: Any,
 ) -> Report:
     """Judge requirements on log files, or on all files of folders.
 
     workers: processes. A script needs `if __name__ == "__main__":` for more than one.
+    client: a `distributed.Client`, whose workers can read the files, instead of processes here.
     progress: called with the share that is done.
     options: those of `plan_of`.
     """
@@ -265,7 +268,7 @@ def check_logs(
         raise RhovecError("no trace file given")
     if plan.arrays and not any(file.suffix.lower() == ".npy" for file in files):
         raise RhovecError("variables are named for .npy files only, and there is none")
-    results = run(plan, named_files(list(dict.fromkeys(files))), workers, progress)
+    results = run(plan, named_files(list(dict.fromkeys(files))), workers, progress, client)
     return report_of(plan, found, [*lost, *results])
 
 
@@ -274,9 +277,13 @@ def run(
     files: Sequence[tuple[str, Path]],
     workers: int = 1,
     progress: Callable[[float], object] | None = None,
+    client: Any = None,
 ) -> list[Checked]:
     """What files show, in their order; each is given with its name."""
     sizes = [file.stat().st_size for _, file in files]
+    if client is not None:
+        workers = max(1, sum(client.nthreads().values()))
+        files = [(label, file.absolute()) for label, file in files]
     tasks = list(_tasks([(label, str(file)) for label, file in files], sizes, workers))
     alone = len(files) == 1
     done = 0
@@ -289,7 +296,10 @@ def run(
         if progress:
             progress(done / len(files))
 
-    if workers == 1 or len(tasks) == 1 or sum(sizes) < MIN_PARALLEL_BYTES:
+    if client is not None:
+        for i, found in completed(check_files, ((plan, task, alone) for task in tasks), client):
+            arrived(i, found)
+    elif workers == 1 or len(tasks) == 1 or sum(sizes) < MIN_PARALLEL_BYTES:
         for i, task in enumerate(tasks):
             arrived(i, check_files(plan, task, alone))
     else:

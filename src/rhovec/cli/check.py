@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
-from ..formula.requirements import Statement, read_data, split_header
+from ..formula.requirements import Statement, read_data
 from ..machine import cores
+from .fleet import Scheduler
 from .messages import in_options
-from .output import cell, cells, console, note, replacing, replacing_text, require_output, write_csv
+from .output import (
+    cell,
+    cells,
+    console,
+    note,
+    replacing,
+    replacing_text,
+    require_output,
+    save_table,
+)
 from .robustness import json_text
 from .shared import (  # READING and FormulaFiles: in annotations of fields that Reading has
     READING,  # noqa: F401
@@ -158,9 +168,7 @@ class LogReading(Reading):
 
     def statements(self) -> list[Statement]:
         """The files, then the arguments, which may use what files define."""
-        arguments = [
-            split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)
-        ]
+        arguments = self.arguments()
         contents = self.contents(bool(arguments))
         return [*(s for name, data in contents for s in read_data(data, name)), *arguments]
 
@@ -212,6 +220,7 @@ def check(
     workers: Annotated[
         int | None, option(help="Number of processes (default: one per core).", min=1)
     ] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Say which log violates which requirement, where, and by how much.
 
@@ -220,16 +229,17 @@ def check(
     rhovec check -F requirements.stl -t logs/ --resample 0.1 --html report.html
     """
     from ..check import check_logs
+    from ..tasks import connected
 
     require_output(html, (".html",))
     require_output(junit, (".xml",))
     require_output(csv, (".csv", ".parquet"))
     if not reading.traces:
         raise RhovecError("no log given: name files or folders with --traces")
-    with progress_bar("checking logs") as progress:
+    with connected(scheduler) as client, progress_bar("checking logs") as progress:
         report = check_logs(
             reading.statements(), reading.traces, figures=html is not None,
-            workers=workers or cores(), progress=progress, **reading.plan_options(),
+            workers=workers or cores(), client=client, progress=progress, **reading.plan_options(),
         )  # fmt: skip
     messages = [in_options(unread.message) for unread in report.unread]
     if not report.rows:
@@ -274,9 +284,7 @@ def write_reports(
         with replacing(junit) as binary:
             binary.write(junit_report(report))
     if csv is not None:
-        records = [_flat(row) for row in report.rows]
-        with replacing_text(csv) as stream:
-            write_csv(stream, list(records[0]), [list(record.values()) for record in records])
+        save_table(csv, map(_flat, report.rows))
     return [path for path in (html, junit, csv) if path is not None]
 
 

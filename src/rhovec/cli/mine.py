@@ -96,7 +96,7 @@ def mine(
     """
     from ..mining import Bounded, read_labelled
     from ..mining import mine as mine_formulae
-    from ..traces import read_traces
+    from ..traces import read_logs, read_traces
 
     require_output(output, (".stl", ".txt"))
     require_output(plot, (".svg",))
@@ -116,8 +116,9 @@ def mine(
             f"--dt {dt:g}: the time column has steps of {traces.dt:g} s; leave it out"
         )
     step = traces.dt if dt is None else dt
+    first = next(read_logs(files.traces, **reading))
     mined = mine_formulae(
-        traces, given, dt=step, positive=_label(positive, given, "--positive"),
+        traces, given, dt=step, units=first.units, positive=_label(positive, given, "--positive"),
         costs=_costs(costs, balanced, given), max_size=max_size, budget=budget, seconds=seconds,
         folds=folds, seed=seed, start=_formulae(start, step),
     )  # fmt: skip

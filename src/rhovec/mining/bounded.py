@@ -199,7 +199,7 @@ def _robustness(phi: Candidate, values: np.ndarray, scale: Scale) -> np.ndarray:
 def _shifted(phi: Candidate, values: np.ndarray, scale: Scale) -> Candidate | None:
     """All thresholds moved until the worst trace is at the border."""
     worst = float(_robustness(phi, values, scale).min())
-    return None if abs(worst) > MAX_NUMBER else settled((phi, SHIFT), worst, 0)
+    return None if abs(worst) > MAX_NUMBER else settled((phi, SHIFT), worst, 0, scale.flags)
 
 
 def damaged(values: np.ndarray, flags: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -38,6 +38,12 @@ def dual(candidate: Candidate) -> Candidate:
     return tuple((DUAL[op], lo, hi, channel, z) for op, lo, hi, channel, z in candidate)
 
 
+def plain(candidate: Candidate) -> Candidate:
+    """With `and` and `or` for until and release at a single moment, time 0, which mean the same."""
+    junctions = {(ops.UNTIL, 0, 0): ops.AND, (ops.RELEASE, 0, 0): ops.OR}
+    return tuple((junctions.get(node[:3], node[0]), *node[1:]) for node in candidate)
+
+
 def start_of(candidate: Sequence[Node], node: int) -> int:
     """The first row of the sub-formula whose root is row `node`."""
     needed, i = 1, node
@@ -179,7 +185,7 @@ def candidate_of(phi: Formula, scale: Scale, points: int) -> Candidate | None:
             if len(channel) != 1 or channel[0][1] != 1 or channel[0][0] not in scale.names:
                 return None
             op, v = _SAME[op], scale.names.index(str(channel[0][0]))
-            z = float((threshold - scale.centre[v]) / scale.scale[v])
+            z = 0.0 if scale.flags[v] else float((threshold - scale.centre[v]) / scale.scale[v])
             out.append(atom(DUAL[op] if negated else op, v, z))
             continue
         if op == ops.NOT:

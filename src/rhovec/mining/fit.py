@@ -25,7 +25,7 @@ from .bounded import Bounded, bound
 from .data import Candidate, Data, Scale, candidate_of
 from .result import About, Certified, Entry, Mined, arranged, wilson
 from .rounding import rounded
-from .search import Search, measured
+from .search import NoDifferenceError, Search, measured
 from .several import DecisionList, decide
 
 MAX_SIZE, BUDGET, FOLDS = 9, 20_000, 5
@@ -169,15 +169,19 @@ def _held_out(
     truth = np.zeros((len(sizes), len(values)), bool)
     for k in range(folds):
         seen = fold != k
-        data, scale = _prepared(values[seen], positive[seen], costs, names)
         limit = None if deadline is None else _share(deadline, folds - k)
-        search = Search(data, max(sizes), budget // folds, seed, limit)
-        search.run()
+        try:
+            data, scale = _prepared(values[seen], positive[seen], costs, names)
+            search = Search(data, max(sizes), budget // folds, seed, limit)
+            search.run()
+        except NoDifferenceError:  # without the others, these traces are all the same
+            truth[:, ~seen] = positive[seen].mean() > 0.5
+            continue
         front = search.front()
         formulae = [scale.formula(rounded(one.candidate, data, scale)) for one in front]
         holds = robustness(formulae, values[~seen], variables=names) >= 0
         for i, size in enumerate(sizes):
-            fitting = [j for j, one in enumerate(front) if one.size <= size]
+            fitting = [j for j, one in enumerate(front) if one.level <= max(2, size)]
             truth[i, ~seen] = holds[fitting[-1] if fitting else 0]
     right = truth == positive
     return np.where(right, 0.0, np.where(positive, *costs)), right
@@ -211,6 +215,8 @@ def _prepared(
 ) -> tuple[Data, Scale]:
     """Traces as the search takes them, without channels that are constant in them."""
     moves = np.flatnonzero(values.min(axis=(0, 2)) < values.max(axis=(0, 2)))
+    if not len(moves):
+        raise NoDifferenceError("all traces are the same: no formula tells them apart")
     scale = Scale.of(values[:, moves], [names[v] for v in moves.tolist()])
     return Data(scale.standardise(values[:, moves]), positive, costs, scale.flags), scale
 

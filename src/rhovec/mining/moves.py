@@ -20,9 +20,10 @@ class Moves:
     def __init__(self, data: Data, max_size: int, seed: int):
         self.random = random.Random(seed)
         self.points, self.max_size = data.points, max_size
+        shares = np.linspace(0.02, 0.98, 49)
         self.quantiles = [
-            np.unique(np.quantile(data.values[:, v], np.linspace(0.02, 0.98, 49))).tolist()
-            for v in range(data.n_channels)
+            [0.0] if flag else np.unique(np.quantile(data.values[:, v], shares)).tolist()
+            for v, flag in enumerate(data.flags)
         ]
         weights = {
             self._bound: 6, self._graft: 6, self._cross: 4, self._exchange: 3, self._drop: 3,

@@ -11,7 +11,7 @@ from .cuts import MAX_NUMBER
 from .data import Candidate, Data, Scale
 from .search import numbers
 
-MIDDLE = 0.5  # share of the gap around a threshold, in its middle, that rounding may use
+MIDDLE = 0.1  # share of the gap around a threshold, in its middle, that rounding may use
 BEYOND = 0.2  # where nothing is on one side: this many standard deviations of the channel
 
 

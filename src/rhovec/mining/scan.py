@@ -19,9 +19,10 @@ import numpy as np
 from ..formula import operators as ops
 from ..machine import cores
 from .cuts import cut_ranks
-from .data import Candidate, Data, atom, dual
+from .data import Candidate, Data, atom, dual, plain
 
 MAX_NUMBERS = 400_000_000  # sorted in one scan; what exceeds it is thinned to a grid
+MAX_UNTILS = 50_000_000  # the same for until, whose atoms come in pairs
 NUMBERS_WORTH_THREADS = 3_000_000
 KEPT = 64  # candidates of a scan that the search starts from, per kind of formula
 
@@ -75,7 +76,13 @@ class Scan:
     def certificate(self) -> Certificate:
         loss, _, phi = self.best[0]
         return Certificate(
-            self.formulae, self.windows, self.thresholds, self.tried, loss, phi, self.complete
+            self.formulae,
+            self.windows,
+            self.thresholds,
+            self.tried,
+            loss,
+            plain(phi),
+            self.complete,
         )
 
     def candidates(self, count: int = KEPT) -> list[Candidate]:
@@ -197,13 +204,21 @@ def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> Scan:
     )  # fmt: skip
 
 
-def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> Scan:
-    """p until q between two atoms, on a grid of windows and of thresholds of p."""
-    times = grid(data.points, n_times)
-    work = (2 * data.n_channels) ** 2 * n_levels * n_times * (n_times + 1) / 2 * data.n_traces
-    while work > MAX_NUMBERS and n_levels > 6:
-        n_levels, work = n_levels // 2, work / 2
+def untils(data: Data, n_times: int = 9, n_levels: int = 24) -> Scan | None:
+    """p until q between two atoms, on a grid of windows and of thresholds of p.
 
+    The grid is coarser for many channels; for very many there is none.
+    """
+
+    def numbers() -> float:
+        windows = n_times * (n_times + 1) / 2
+        return (2 * data.n_channels) ** 2 * n_levels * windows * data.n_traces
+
+    while numbers() > MAX_UNTILS and n_times > 3:
+        n_levels, n_times = (n_levels // 2, n_times) if n_levels > 6 else (n_levels, n_times - 2)
+    if numbers() > 4 * MAX_UNTILS:
+        return None
+    times = grid(data.points, n_times)
     each = np.arange(data.n_traces)
     parts = [
         (right, smallest, k, _running(data.ranks[right][lo:], smallest))

@@ -9,7 +9,7 @@ threshold. An archive keeps the best candidates of each size.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,15 +19,20 @@ from ..formula import operators as ops
 from ..formula.operators import Channel
 from ..formula.programs import Programs
 from .cuts import MAX_NUMBER, cut_values
-from .data import DUAL, Candidate, Data, Node, atom, dual, start_of
+from .data import DUAL, Candidate, Data, Node, atom, dual, plain, start_of
 from .moves import SHIFT, Moves, Proposal
-from .scan import Certificate, one_operator, two_operators, untils
+from .scan import Certificate, Scan, one_operator, two_operators, untils
 
 TRUTH = 1e20  # factor that makes an atom's distance true or false, beyond all distances
 BATCH = 384  # candidates per call of the engine
 ARCHIVE = 24  # candidates kept per size
+CLOSE = 0.02  # standard deviations of the channel
 JOIN_TIMES = 24  # bounds tried where a candidate is joined with another operator
 PATIENCE = 0.4  # share of the budget without a better front after which the search ends
+
+
+class NoDifferenceError(RhovecError):
+    """All traces are the same."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Scored:
 
     candidate: Candidate
     loss: float  # summed cost of wrong traces
+    risk: float  # the same, and of right ones that are CLOSE to the border
     margin: float  # smallest distance of a right trace from the border, in scales of the channels
     truth: bytes  # predictions, packed
 
@@ -44,8 +50,18 @@ class Scored:
         return len(self.candidate)
 
     @property
-    def key(self) -> tuple[float, float]:
-        return self.loss, -self.margin
+    def level(self) -> int:
+        """Its place in the archive: a comparison at time 0 competes with operators over one."""
+        return level_of(self.candidate)
+
+    @property
+    def key(self) -> tuple[float, float, float]:
+        """Smaller is better. A formula that gets one trace right by a hair is not better for it."""
+        return self.risk, self.loss, -self.margin
+
+
+def level_of(candidate: Candidate) -> int:
+    return max(2, len(candidate))
 
 
 # -- evaluation ------------------------------------------------------------------------------------
@@ -109,14 +125,14 @@ def _without_release(candidate: Candidate) -> Iterator[tuple[int, int, int, int,
             yield op, lo, hi, channel, threshold, i
 
 
-def settled(proposal: Proposal, at: float, direction: int) -> Candidate:
-    """The candidate with its free threshold, or all of them, set; direction 1 is its negation."""
+def settled(proposal: Proposal, at: float, direction: int, flags: np.ndarray) -> Candidate:
+    """The candidate with its free threshold, or all but those of flags, set; direction 1: negated."""
     candidate, free = proposal
     rows: list[Node] = []
     for i, (op, lo, hi, channel, threshold) in enumerate(candidate):
         if channel >= 0 and i == free:
             threshold = at if op == ops.GE else -at
-        elif channel >= 0 and free == SHIFT:
+        elif channel >= 0 and free == SHIFT and not flags[channel]:
             threshold += at if op == ops.GE else -at
         rows.append((op, lo, hi, channel, threshold))
     return dual(tuple(rows)) if direction else tuple(rows)
@@ -130,14 +146,16 @@ def measured(data: Data, candidates: Sequence[Candidate]) -> list[Scored]:
         rho = numbers(data, [(candidate, SHIFT) for candidate in some])
         holds = rho >= 0
         wrong = holds != data.positive
-        loss = data.costs[0] * (wrong & data.positive).sum(axis=1) + data.costs[1] * (
-            wrong & ~data.positive
-        ).sum(axis=1)
+        loss, risk = (
+            data.costs[0] * (bad & data.positive).sum(axis=1)
+            + data.costs[1] * (bad & ~data.positive).sum(axis=1)
+            for bad in (wrong, wrong | (np.abs(rho) < CLOSE))
+        )
         distance = np.where(wrong, np.inf, np.abs(rho)).min(axis=1)
         packed = np.packbits(holds, axis=1)
         out += [
-            Scored(c, float(one), min(float(m), MAX_NUMBER), bits.tobytes())
-            for c, one, m, bits in zip(some, loss, distance, packed, strict=True)
+            Scored(c, float(one), float(r), min(float(m), MAX_NUMBER), bits.tobytes())
+            for c, one, r, m, bits in zip(some, loss, risk, distance, packed, strict=True)
         ]
     return out
 
@@ -182,12 +200,14 @@ class Search:
             self._polish(one)
 
     def _goes_on(self, last_gain: int) -> bool:
-        best = min((one for found in self.archive.values() for one in found[:1]),
-                   key=lambda one: (one.loss, one.size))  # fmt: skip
+        best = min(
+            (one for found in self.archive.values() for one in found),
+            key=lambda one: (one.loss, one.size),
+        )
         if best.loss <= self.floor:  # nothing larger can be better
-            self.max_size = self.moves.max_size = min(self.max_size, best.size - 1)
+            self.moves.max_size = min(self.moves.max_size, best.level - 1)
         exhausted = 2 if self.certificates[0].complete else 0
-        if self.max_size <= exhausted:
+        if self.moves.max_size <= exhausted:
             self.stopped = "no formula can do better"
         elif self.spent - last_gain > PATIENCE * self.budget:
             self.stopped = f"no gain in {self.spent - last_gain:,} evaluations"
@@ -202,7 +222,7 @@ class Search:
         out: list[Scored] = []
         for size in sorted(self.archive):
             best = self.archive[size][0]
-            if not out or best.loss < out[-1].loss:
+            if not out or (best.loss < out[-1].loss and best.risk < out[-1].risk):
                 out.append(best)
         return out
 
@@ -211,8 +231,9 @@ class Search:
 
     def offer(self, candidates: Sequence[Candidate]) -> None:
         """Put candidates into the archive if they are good enough."""
-        for one in measured(self.data, [c for c in candidates if len(c) <= self.max_size]):
-            found = self.archive.setdefault(one.size, [])
+        fitting = [plain(c) for c in candidates if len(c) <= self.max_size]
+        for one in measured(self.data, fitting):
+            found = self.archive.setdefault(one.level, [])
             same = next((i for i, other in enumerate(found) if other.truth == one.truth), None)
             if same is not None:
                 if found[same].key <= one.key:
@@ -230,10 +251,10 @@ class Search:
             values = numbers(self.data, some)
             loss, _, at = cut_values(values, self.data.positive, self.data.costs)
             for i, proposal in enumerate(some):
-                found = self.archive.get(len(proposal[0]), [])
-                limit = found[-1].loss if len(found) == ARCHIVE else np.inf
+                found = self.archive.get(level_of(proposal[0]), [])
+                limit = max(one.loss for one in found) if len(found) == ARCHIVE else np.inf
                 out += [
-                    settled(proposal, float(at[i, d]), d)
+                    settled(proposal, float(at[i, d]), d, self.data.flags)
                     for d in (0, 1)
                     if np.isfinite(loss[i, d]) and loss[i, d] <= limit
                 ]
@@ -243,15 +264,19 @@ class Search:
     # -- its steps -------------------------------------------------------------------------
 
     def _scan(self) -> None:
-        for scan, size in ((one_operator, 2), (two_operators, 3), (untils, 3)):
+        scans: list[tuple[Callable[[Data], Scan | None], int]]
+        scans = [(one_operator, 2), (two_operators, 3), (untils, 3)]
+        for scan, size in scans:
             if self.certificates and (
                 self.max_size < size
                 or (self.certificates[0].complete and self.certificates[0].loss <= self.floor)
             ):
                 break
             found = scan(self.data)
+            if found is None:
+                continue
             if not found.best:
-                raise RhovecError("all traces are the same: no formula tells them apart")
+                raise NoDifferenceError("all traces are the same: no formula tells them apart")
             self.certificates.append(found.certificate())
             self.offer(found.candidates())
         atoms = [((atom(ops.GE, v, 0.0),), 0) for v in range(self.data.n_channels)]
@@ -291,7 +316,7 @@ class Search:
             key=lambda one: (one.loss, one.size),
         )
         for one in ranked:
-            if one.candidate not in self._joined and one.size + 3 <= self.max_size:
+            if one.candidate not in self._joined and one.size + 3 <= self.moves.max_size:
                 self._joined.add(one.candidate)
                 holds = np.unpackbits(np.frombuffer(one.truth, np.uint8))[: self.data.n_traces] == 1
                 for op, chosen in ((ops.AND, holds), (ops.OR, ~holds)):
@@ -310,7 +335,7 @@ class Search:
             frees = [SHIFT, *(i for i, node in enumerate(phi) if node[3] >= 0)]
             forms = [phi, *self.moves.neighbours(phi)]
             self.offer(self.tuned([(form, free) for form in forms for free in frees]))
-            best = self.archive[one.size][0]
+            best = self.archive[one.level][0]
             if best.key >= one.key:
                 return
             one = best

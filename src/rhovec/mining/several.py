@@ -126,4 +126,5 @@ def _quick_loss(values: np.ndarray, positive: np.ndarray) -> float:
     data = Data(
         scale.standardise(values), positive, (1 / n_positive, 1 / (n - n_positive)), scale.flags
     )
-    return one_operator(data, QUICK_TIMES).best[0][0]
+    best = one_operator(data, QUICK_TIMES).best
+    return best[0][0] if best else float("inf")
