@@ -25,8 +25,8 @@ from .shared import (
     option,
     origins,
     progress_bar,
-    read_schema,
     read_vectors,
+    schema_for,
     standardised,
 )
 
@@ -97,8 +97,8 @@ def decode(
 
     if k is not None and k < 1:
         raise RhovecError(f"-k must be 1 or more, not {k}")
-    known = read_schema(schema)
     loaded = load(model, device)
+    known = schema_for(loaded, schema)
     request = _read(Reading(**vars(files), formulae=sources), loaded, known)
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
@@ -135,8 +135,9 @@ def _read(reading: Reading, model: Model, schema: Schema | None) -> Request:
     contents = reading.contents(bool(sources))
     if contents and contents[0][1].lstrip().startswith(b"{"):
         return Request(*_json_vectors(contents, model), None)
-    requirements = standardised(reading.requirements(schema, contents=contents), schema)
-    vectors = embedded(model, requirements)
+    given = reading.requirements(schema, contents=contents)
+    requirements = standardised(given, schema)
+    vectors = embedded(model, given if model.schema else requirements)
     facts = [
         {**origin, "request": one.text}
         for one, origin in zip(requirements, origins(requirements), strict=True)
@@ -194,7 +195,8 @@ def _ladders(
     out = []
     for phi, group in zip(formulae, found, strict=True):
         itself = plain(phi)
-        first = Found(itself, model.similarity(phi, itself, warn=False))
+        a, b = (phi, itself) if model.schema is None else map(model.schema.lift, (phi, itself))
+        first = Found(itself, model.similarity(a, b, warn=False))
         out.append([first, *simpler([one for one in group if one.formula.size < itself.size])])
     return out
 
