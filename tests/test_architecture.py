@@ -53,6 +53,7 @@ ALLOWED = {
     "models/decoder.py": {"torch"},
     "models/encoder.py": {"torch"},
     "models/int8.py": {"numba"},
+    "models/module.py": {"torch"},
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
     "evaluation/edits.py": {"numba"},

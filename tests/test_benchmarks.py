@@ -23,7 +23,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_benchmark_loads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name in ("gpu", "training"):
+    if name in ("distill", "gpu", "training"):
         pytest.importorskip("torch")
     if name == "corpus":
         pytest.importorskip("pyarrow")

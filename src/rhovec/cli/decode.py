@@ -25,9 +25,15 @@ from .shared import (
     option,
     origins,
     progress_bar,
+<<<<<<< HEAD
     read_for,
     read_vectors,
     schema_for,
+=======
+    read_vectors,
+    schema_for,
+    standardised,
+>>>>>>> main
 )
 
 if TYPE_CHECKING:
@@ -98,6 +104,7 @@ def decode(
 
     if k is not None and k < 1:
         raise RhovecError(f"-k must be 1 or more, not {k}")
+<<<<<<< HEAD
     loaded = load(space, device)
     known = schema_for(loaded, schema)
     if isinstance(loaded, Space) and (samples, refine, seed, check) != (16, True, 0, None):
@@ -106,6 +113,11 @@ def decode(
             "own formulae, and its similarities are exact"
         )
     request = _read(Reading(**vars(files), formulae=sources), loaded, schema)
+=======
+    loaded = load(model, device)
+    known = schema_for(loaded, schema)
+    request = _read(Reading(**vars(files), formulae=sources), loaded, known)
+>>>>>>> main
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
     if isinstance(loaded, Space):
@@ -152,8 +164,14 @@ def _read(reading: Reading, model: Model | Space, schema: Path | None) -> Reques
     contents = reading.contents(bool(sources))
     if contents and contents[0][1].lstrip().startswith(b"{"):
         return Request(*_json_vectors(contents, model), None)
+<<<<<<< HEAD
     requirements = read_for(model, reading, schema, contents)
     vectors = embedded(model, requirements)
+=======
+    given = reading.requirements(schema, contents=contents)
+    requirements = standardised(given, schema)
+    vectors = embedded(model, given if model.schema else requirements)
+>>>>>>> main
     facts = [
         {**origin, "request": one.text}
         for one, origin in zip(requirements, origins(requirements), strict=True)
@@ -214,7 +232,8 @@ def _ladders(
     out = []
     for phi, group in zip(formulae, found, strict=True):
         itself = plain(phi)
-        first = Found(itself, model.similarity(phi, itself, warn=False))
+        a, b = (phi, itself) if model.schema is None else map(model.schema.lift, (phi, itself))
+        first = Found(itself, model.similarity(a, b, warn=False))
         out.append([first, *simpler([one for one in group if one.formula.size < itself.size])])
     return out
 

@@ -174,8 +174,7 @@ def similarity(
         vectors = embedded(loaded, requirements, kind)
         values["model"] = (vectors @ vectors.T).clip(-1, 1)
         if kind == "cosine":
-            own_sigma2 = loaded.sigma2 if isinstance(loaded, Space) else loaded.kernel().sigma2
-            values["model"] = kernel_of_cosine(values["model"], own_sigma2)
+            values["model"] = kernel_of_cosine(values["model"], loaded.sigma2)
         facts["model"] = loaded.fingerprint
         if by == "both":
             kernel = loaded.kernel(DEFAULT_TRACES if n_traces is None else n_traces, seed)

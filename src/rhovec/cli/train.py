@@ -19,7 +19,17 @@ import typer
 
 from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
-from .shared import JsonObject, TraceReading, formula_files, grouped, option, split_names
+from .shared import (
+    JsonObject,
+    TraceReading,
+    formula_files,
+    grouped,
+    option,
+    read_schema,
+    split_names,
+)
+
+OWN = "Traces of your own"
 
 HELP = "Make a space of your traces, or train models on the exact kernel."
 app = typer.Typer(name="train", help=HELP)
@@ -72,8 +82,57 @@ class Run:
 def encoder(
     run: Run,
     preset: Annotated[
-        str, typer.Option(help="default, small, paper, paper-512 or tiny.")
+        str,
+        typer.Option(
+            help="default, small, paper, paper-512 or tiny; with --traces: adapt (a minute on a GPU) "
+            "or adapt-cpu (some minutes, and coarser), which start from the shipped weights."
+        ),
     ] = "default",
+    traces: Annotated[
+        list[Path] | None,
+        option(
+            "--traces",
+            "-t",
+            metavar="PATH",
+            help="Distil the kernel on these traces instead of random ones: files as `rhovec "
+            "robustness --traces` reads them, or a folder of them. May be repeated.",
+            rich_help_panel=OWN,
+        ),
+    ] = None,
+    held_out: Annotated[
+        list[Path] | None,
+        option(
+            metavar="PATH",
+            help="Other traces, to evaluate against; by default a fifth of --traces is held out.",
+            rich_help_panel=OWN,
+        ),
+    ] = None,
+    variables: Annotated[
+        str,
+        option(
+            metavar="NAMES",
+            help="Variables to read, separated by commas (default: all).",
+            rich_help_panel=OWN,
+        ),
+    ] = "",
+    dt: Annotated[
+        float | None,
+        option(
+            metavar="SECONDS",
+            help="Sampling step of --traces, if they have no times (default: 1).",
+            rich_help_panel=OWN,
+        ),
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        option(
+            "--schema",
+            metavar="FILE",
+            help="A schema (JSON) with the channels of --traces, their units and scales, and the "
+            "step; by default a channel per variable, scaled by the traces.",
+            rich_help_panel=OWN,
+        ),
+    ] = None,
     formulae: Annotated[
         list[Path] | None,
         formula_files("Evaluate also on these formulae: one per line, or a CSV. May be repeated."),
@@ -89,7 +148,8 @@ def encoder(
 
     Examples: rhovec train encoder --preset tiny --out run --evaluate --n-traces 512 --families 16;
     rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
-    torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda.
+    torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda;
+    rhovec train encoder --traces logs/ --preset adapt --out run --device cuda --evaluate.
     """
     from ..evaluation.sets import read_formulae
 
@@ -97,12 +157,19 @@ def encoder(
     config = run.configured(distill, preset)
     if config is None:
         return
-    for path in formulae or ():
-        read_formulae(path)  # so that a mistake in it is reported now, not after the training
-    result = distill.train(config, run.out, report(config.steps))
+    own = None
+    if traces:
+        own = own_traces(traces, held_out, variables, dt, schema)
+        config = fitted(config, own, run.changes or [])
+    elif held_out or variables or dt is not None or schema:
+        raise RhovecError("--held-out, --variables, --dt and --schema go with --traces")
+    for path in formulae or ():  # so that a mistake in it is reported now, not after the training
+        read_formulae(path, schema=own and own.schema)
+    kernel = own and own.kernel(config)
+    result = distill.train(config, run.out, report(config.steps), kernel)
     if run.evaluate:
         rows = training("publish").publish_encoder(
-            run.out, config, result, formulae or [], n_traces, families
+            run.out, config, result, formulae or [], n_traces, families, kernel, own
         )
         for row in rows:
             where = f" ({row['set']})" if "set" in row else ""
@@ -134,6 +201,40 @@ def decoder(
     if run.evaluate:
         for name, value in training("publish").publish_decoder(run.out, config, result).items():
             print(f"{name}: {value:.5f}")
+
+
+def own_traces(
+    paths: list[Path],
+    held_out: list[Path] | None,
+    variables: str,
+    dt: float | None,
+    schema: Path | None,
+) -> Any:
+    """The `OwnTraces` that the options describe."""
+    from ..traces import read_traces
+
+    names = split_names(variables) or None
+    found = read_traces(paths, variables=names)
+    if dt is not None and found.dt is not None and dt != found.dt:
+        raise RhovecError(f"--dt {dt:g}: the traces' times have a step of {found.dt:g}")
+    judge = read_traces(held_out, variables=names) if held_out else None
+    return training("own").OwnTraces.of(
+        found, dt=dt if found.dt is None else found.dt, schema=read_schema(schema), held_out=judge
+    )
+
+
+def fitted(config: Any, own: Any, assignments: list[str]) -> Any:
+    """The configuration with the traces' channels and points; --set may not contradict them."""
+    made = own.configured(config)
+    for name in ("channels", "points"):
+        asked = [text for text in assignments if text.partition("=")[0] == name]
+        if asked and getattr(config, name) != getattr(made, name):
+            raise RhovecError(
+                f"--set {asked[-1]}: the traces have {getattr(made, name)} {name}; leave it out"
+            )
+    if config.kernel != "robustness":
+        raise RhovecError("--traces goes with the kernel robustness; for another one use Python")
+    return made
 
 
 def space(

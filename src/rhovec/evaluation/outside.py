@@ -31,6 +31,8 @@ def outside(
     rows = []
     for name, programs in _sorts(channels, families, seed):
         formulae = programs.unpack()
+        if len(formulae) < 2:
+            continue  # of so few families none is large enough
         kernel, similarity = matrices(teacher, embed, formulae)
         rows.append({
             "claim": "outside", "measure": name, "n": len(formulae),

@@ -40,6 +40,7 @@ from ..formula import Formula, parse, simplify
 from ..formula import operators as ops
 from ..formula.requirements import read_requirements
 from ..formula.sample import MAX_DEPTH
+from ..formula.schema import Schema
 
 Pair = tuple[Formula, Formula]
 
@@ -49,6 +50,7 @@ HEADLINE_SHA256 = (
 )
 HEADLINE_FORMULAE = 3000
 SEEDS = Recipe(family_size=1, full_depth=True, shares=(1.0, 0.0, 0.0, 0.0))
+DRAWN = 100  # points of the traces that drawn windows are meant for
 FAMILIES = 2000  # searched for complete trees at a time
 PAIR_MEMBERS = 4  # of a family; two of them almost certainly have different texts
 MAX_NODES = Recipe().max_nodes  # of a rewritten formula
@@ -125,18 +127,28 @@ def is_complete(phi: Formula) -> bool:
 
 
 def held_out(
-    families: int = 188, channels: int = 3, seed: int = 0, *, size: int = 8, pairs: int = 1500
+    families: int = 188,
+    channels: int = 3,
+    seed: int = 0,
+    *,
+    size: int = 8,
+    pairs: int = 1500,
+    points: int = DRAWN,
 ) -> FormulaSet:
     """The first families of the test split, `size` members of each, which are never trained on.
 
-    pairs: number of families that give one equivalent pair each.
+    pairs: number of families that give one equivalent pair each. points: on traces of more than DRAWN
+    points, the windows of every second family are stretched to their length.
     """
     if families < 1 or pairs < 1:
         raise RhovecError("families and pairs must be 1 or more")
     recipe = Recipe(seed=seed, family_size=size, channels=channels)
     numbers = find_families(recipe, 0, max(families, pairs), "test")
     batch = draw_families(recipe, numbers[:families])
-    formulae = batch.programs.unpack()
+    programs = batch.programs
+    if points > DRAWN:
+        programs = programs.stretched(batch.family % 2 == 1, points / DRAWN)
+    formulae = programs.unpack()
     name = f"held-out families, {channels} channels, seed {seed}"
     equivalent = list(_family_pairs(numbers[:pairs], channels, seed))
     pairs_left = _unsimplified(equivalent)
@@ -158,18 +170,21 @@ def mixture(count: int, seed: int = 0) -> list[Formula]:
     return found
 
 
-def read_formulae(path: str | Path, seed: int = 0) -> FormulaSet:
+def read_formulae(path: str | Path, seed: int = 0, schema: Schema | None = None) -> FormulaSet:
     """Formulae of a file, as `formulae_of` reads them, each paired with a rewrite of itself.
 
     seed: of the rewrites. A formula has no pair if no rewrite within the limits was found.
     """
-    formulae, sha256 = formulae_of(path)
+    formulae, sha256 = formulae_of(path, schema)
     return _singles(Path(path).name, sha256, formulae, seed)
 
 
-def formulae_of(path: str | Path) -> tuple[list[Formula], str]:
-    """Formulae and SHA-256 of a requirement file."""
-    formulae = [requirement.formula for requirement in read_requirements(path)]
+def formulae_of(path: str | Path, schema: Schema | None = None) -> tuple[list[Formula], str]:
+    """Formulae and SHA-256 of a requirement file; a schema lowers formulae in its names and units."""
+    options = {} if schema is None else schema.options()
+    formulae = [requirement.formula for requirement in read_requirements(path, **options)]
+    if schema is not None:
+        formulae = [schema.lower(phi) for phi in formulae]
     return formulae, hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 

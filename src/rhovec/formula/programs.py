@@ -13,7 +13,7 @@ from itertools import islice
 import numpy as np
 
 from .core import Formula
-from .operators import Channel
+from .operators import UNBOUNDED, Channel
 from .shape import shapes
 
 
@@ -66,6 +66,14 @@ class Programs:
         order = np.arange(len(self))
         order[chosen] = len(self) + np.arange(len(chosen))
         return Programs.join([self, others]).select(order)
+
+    def stretched(self, chosen: np.ndarray, factor: float) -> Programs:
+        """With the finite time bounds of the formulae `chosen`, (B,) bool, times a factor."""
+        code = self.code.copy()
+        bounds = code[:, 1:3]
+        changed = np.repeat(chosen, np.diff(self.offsets))[:, None] & (bounds != UNBOUNDED)
+        bounds[changed] = np.rint(bounds[changed] * factor)
+        return Programs(code, self.thresholds, self.offsets, self.channels)
 
     @classmethod
     def join(cls, parts: Sequence[Programs]) -> Programs:

@@ -267,6 +267,11 @@ class Schema:
         """A lowered formula as text in names, units and seconds."""
         return self.lift(phi).to_text(dt=self.dt)
 
+    def on_traces(self) -> Schema:
+        """This schema, for traces of one's own: their channels may share variables without a warning."""
+        object.__setattr__(self, "_warned", True)
+        return self
+
     def shared_variables(self) -> list[tuple[str, str]]:
         """The pairs of channels that share a variable, by their expressions.
 

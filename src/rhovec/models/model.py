@@ -8,6 +8,10 @@ Vectors are computed by NumPy, or by torch if a device is given ("cpu" or "cuda"
 with precision="int8" by numba in small integers, several times as fast.
 A vector does not depend on its batch, and formulae that parse to the same formula have the same vector.
 A formula outside the range of the training is embedded with a warning that says which error to expect.
+
+A model on your own traces has a schema: it reads formulae in the traces' names, units and seconds,
+and answers in them. `Programs`, and formulae over x_0, x_1, ... where the schema has no such names, are
+taken as lowered by it already.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +33,14 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
-from ..formula.reader import Formulae, FormulaLike, as_formulae, as_programs
+from ..formula.reader import (
+    Formulae,
+    FormulaLike,
+    as_formulae,
+    as_programs,
+    is_single,
+    without_details,
+)
 from ..formula.schema import Schema
 from ..kernel import (
     BooleanKernel,
@@ -49,6 +60,8 @@ from .runtime import Runtime
 
 if TYPE_CHECKING:
     import torch
+
+    from .module import FormulaEncoder
 
 Precision = Literal["float32", "int8"]
 SHIPPED = Path(__file__).parents[1] / "weights"  # a folder per model
@@ -108,6 +121,8 @@ class Model:
         self.config = config
         self.folder = folder  # of its decoder, which is read when first used
         self.encoder = EncoderConfig(**config["encoder"])
+        self.schema = store.read_schema(config, self.encoder, "the model")
+        self._tensors = tensors if folder is None else None  # otherwise they can be read again
         self.device, self.precision = device, precision
         self._encode: Callable[[Programs, Kind], np.ndarray]
         if device is not None:
@@ -127,6 +142,11 @@ class Model:
     @property
     def dimension(self) -> int:
         return self.encoder.dimension
+
+    @property
+    def sigma2(self) -> float:
+        """The bandwidth of the kernel that the model was distilled from."""
+        return make_head(self.encoder).sigma2 or float(self.config["teacher"]["sigma2"])
 
     @property
     def fingerprint(self) -> str:
@@ -160,7 +180,7 @@ class Model:
             these are shorter and closer to the exact kernel. Some models have only the former.
         warn: issue a RhovecWarning if formulae are outside the range of the training.
         """
-        programs, single = _read(formulae)
+        programs, single = self._read(formulae)
         out = np.empty((len(programs), make_head(self.encoder).dimension(kind)), np.float32)
         done = 0
         for chosen in _blocks(programs):
@@ -180,12 +200,12 @@ class Model:
         It is computed from vectors of kind "cosine" if the model has them, which is more accurate than
         the inner products of the others.
         """
-        (a, single_a), (b, single_b) = as_formulae(first), as_formulae(second)
+        (a, single_a), (b, single_b) = self._formulae(first), self._formulae(second)
         head = make_head(self.encoder)
         vectors = self.embed([*a, *b], kind=head.kind, warn=warn)
         values = np.clip(vectors[: len(a)] @ vectors[len(a) :].T, -1, 1)
         if head.kind == "cosine":
-            values = kernel_of_cosine(values, head.sigma2 or self.config["teacher"]["sigma2"])
+            values = kernel_of_cosine(values, self.sigma2)
         values = values[:, 0] if single_b else values
         values = values[0] if single_a else values
         return values if values.ndim else float(values)
@@ -209,6 +229,7 @@ class Model:
         if k < 1:
             raise RhovecError(f"k must be 1 or more, not {k}")
         rows = self.unit_rows(vectors)
+        schema = schema or self.schema
         channels = None if schema is None else len(schema.channels)
         found = self.inverter.decode(np.atleast_2d(rows), samples, refine, channels=channels)
         answers = [[one.formula for one in group[:k]] for group in found]
@@ -221,7 +242,31 @@ class Model:
 
         The ends are the given formulae, those between them are decoded.
         """
+<<<<<<< HEAD
         return interpolated(self, as_formulae([first, second])[0], steps)
+=======
+        if steps < 2:
+            raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
+        ends, _ = self._formulae([first, second])
+        a, b = self.embed(ends).astype(np.float64)
+        angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
+        shares = np.linspace(0, 1, steps)
+        between = shares[1:-1, None]
+        # Between two that are almost the same, or opposite, take the straight line.
+        straight = min(angle, np.pi - angle) < 1e-4
+        way = (1 - between, between) if straight else (
+            np.sin((1 - between) * angle), np.sin(between * angle)
+        )  # fmt: skip
+        formulae = [ends[0], ends[1]]
+        if steps > 2:
+            decoded = self.decode(way[0] * a + way[1] * b, k=1)
+            formulae[1:1] = [group[0] for group in decoded]
+        near = self.embed(formulae, warn=False) @ np.stack([a, b], axis=1)
+        return [
+            Step(share, phi, *values)
+            for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
+        ]
+>>>>>>> main
 
     @cached_property
     def inverter(self) -> Inverter:
@@ -232,7 +277,7 @@ class Model:
                 "this model has no decoder; load a model that has one, or train it: rhovec train decoder"
             )
         return Inverter(
-            lambda formulae: self.embed(formulae, warn=False),
+            lambda formulae: self.embed(Programs.pack(formulae), warn=False),
             Generator(*stored),
             self.encoder.channels,
             self.largest_threshold,
@@ -254,7 +299,7 @@ class Model:
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
         """Values of the formulae that are outside the range of the training."""
-        return self._outside(_read(formulae)[0])
+        return self._outside(self._read(formulae)[0])
 
     @former_arguments(n_signals="n_traces")
     def kernel(
@@ -274,6 +319,43 @@ class Model:
             ) from None
         device = self.device if self.device and self.device != "cpu" else "cpu"
         return kind(measure, n_traces, sigma2, seed, device=device)
+
+    def module(self, kind: Kind = "kernel") -> FormulaEncoder:
+        """The encoder as a torch module, from formulae to tensors with gradients (models/module.py).
+
+        kind: as for `embed`. The module is on the model's device, or on the CPU.
+        """
+        place = torch_device(self.device or "cpu")
+        from .module import FormulaEncoder
+
+        make_head(self.encoder).dimension(kind)  # which refuses a kind that the model does not have
+        tensors = self._tensors or store.read(self.folder or "")[1]
+        return FormulaEncoder(self.encoder, tensors, kind, self._read).to(place)
+
+    def _formulae(self, formulae: Formulae) -> tuple[list[Formula], bool]:
+        """Formulae, and whether a single one was given; text is read as the schema says."""
+        if self.schema is None or isinstance(formulae, Programs):
+            return as_formulae(formulae)
+        single = is_single(formulae)
+        items: Any = [formulae] if single else formulae
+        if isinstance(items, Iterable):
+            plain = map(without_details, items)
+            items = [self.schema.parse(one) if isinstance(one, str) else one for one in plain]
+        return as_formulae(items)[0], single
+
+    def _read(self, formulae: Formulae | Programs) -> tuple[Programs, bool]:
+        """The formulae as the encoder reads them, and whether a single one was given."""
+        if self.schema is None or isinstance(formulae, Programs):
+            programs, single = as_programs(formulae)
+        else:
+            found, single = self._formulae(formulae)
+            known = {((f"x_{i}", 1.0),) for i in range(self.encoder.channels)}
+            known -= {channel.terms for channel in self.schema.channels}
+            lowered = [
+                phi if known.issuperset(phi.channels) else self.schema.lower(phi) for phi in found
+            ]
+            programs = Programs.pack(lowered)
+        return programs_in_fragment(programs), single
 
     def _outside(self, programs: Programs) -> list[Finding]:
         known = {
@@ -310,6 +392,14 @@ class Directions:
     def fingerprint(self) -> str:
         """Twelve digits: these vectors are comparable neither with others nor with the model's own."""
         return hashlib.sha256(f"{self.model.fingerprint} {self.kind}".encode()).hexdigest()[:12]
+
+    @property
+    def schema(self) -> Schema | None:
+        return self.model.schema
+
+    @property
+    def sigma2(self) -> float:
+        return self.model.sigma2
 
     def embed(
         self,
@@ -479,14 +569,6 @@ def _folder(path: str | Path | None) -> Path:
         raise RhovecError(
             f"there is no folder {path}, and the hub does not have it: {line}"
         ) from None
-
-
-def _read(formulae: Formulae | Programs) -> tuple[Programs, bool]:
-    """The formulae in the operators that models know, and whether a single one was given."""
-    programs, single = (
-        (formulae, False) if isinstance(formulae, Programs) else as_programs(formulae)
-    )
-    return programs_in_fragment(programs), single
 
 
 def _blocks(programs: Programs) -> Iterator[np.ndarray]:

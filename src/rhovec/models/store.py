@@ -22,8 +22,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import RhovecError
+from ..errors import RhovecError, SchemaError
 from ..files import write_file
+from ..formula.schema import Schema
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
 from .heads import make_head
@@ -39,6 +40,7 @@ FACTS: dict[str, type] = {
     "evaluation": list,  # rows of rhovec.evaluation
     "range": dict,  # kind of RANGE -> {"largest": number, "error": mean error beyond it or None}
 }
+OPTIONAL = ("schema",)  # facts of a model on your own traces: its channels, as a schema has them
 RANGE = ("threshold", "left bound", "right bound", "nodes", "depth")
 DECODER_FACTS: dict[str, type] = {"training": dict, "evaluation": list}
 Config = TypeVar("Config", EncoderConfig, DecoderConfig)
@@ -54,11 +56,13 @@ def save(
 
     A decoder in the folder is no longer part of the model, as it was for another encoder's vectors.
     """
-    _check_names(facts, FACTS, "a model")
+    _check_names(facts, {**FACTS, **dict.fromkeys(OPTIONAL, dict)}, "a model")
     config: dict[str, Any] = {"format": FORMAT, "encoder": dict(encoder_config)}
     config |= {name: facts.get(name, kind()) for name, kind in FACTS.items()}
+    config |= {name: facts[name] for name in OPTIONAL if name in facts}
     _check_facts(config, "the model")
     encoder = _config(EncoderConfig, config["encoder"], "encoder", "the model")
+    read_schema(config, encoder, "the model")
     data = _to_bytes(tensors, encoder.shapes(), "the model")
     config["sha256"] = {WEIGHTS: hashlib.sha256(data).hexdigest()}
     _write(Path(folder), {WEIGHTS: data}, config)
@@ -96,6 +100,7 @@ def read(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     config = _read_config(folder)
     encoder = _config(EncoderConfig, config["encoder"], "encoder", str(folder))
     _check_measure(config["teacher"], encoder, str(folder / CONFIG))
+    read_schema(config, encoder, str(folder / CONFIG))
     return config, _read_weights(folder / WEIGHTS, config, encoder.shapes())
 
 
@@ -107,6 +112,22 @@ def read_decoder(folder: str | Path) -> tuple[DecoderConfig, dict[str, np.ndarra
         return None
     decoder = _decoder_config(config, str(folder / CONFIG))
     return decoder, _read_weights(folder / DECODER, config, decoder.shapes())
+
+
+def read_schema(config: Mapping[str, Any], encoder: EncoderConfig, where: str) -> Schema | None:
+    """The schema of a model on your own traces; None if it has none."""
+    if "schema" not in config:
+        return None
+    try:
+        schema = Schema.from_json(config["schema"])
+    except SchemaError as error:
+        raise RhovecError(f"{where}: {error}") from None
+    if len(schema.channels) != encoder.channels:
+        raise RhovecError(
+            f"{where}: the schema has {len(schema.channels)} channels, but the encoder was made for "
+            f"{encoder.channels}; get the model again"
+        )
+    return schema.on_traces()
 
 
 def model_card(config: Mapping[str, Any]) -> str:
@@ -129,6 +150,10 @@ def model_card(config: Mapping[str, Any]) -> str:
             lines += ["", f"## {name.capitalize()}", "", *_table(("", ""), facts.items())]
     if config["evaluation"]:
         lines += ["", "## Evaluation", "", *_rows(config["evaluation"])]
+    if "schema" in config:
+        names = ("expression", "unit", "mean", "std", "discrete")
+        rows = [[channel[name] for name in names] for channel in config["schema"]["channels"]]
+        lines += ["", f"## Channels, every {config['schema']['dt']:g} s", "", *_table(names, rows)]
     if config["range"]:
         rows = [[k, v.get("largest"), v.get("error")] for k, v in config["range"].items()]
         lines += ["", "## Range of the training, and the mean error beyond", ""]

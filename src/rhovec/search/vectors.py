@@ -27,7 +27,7 @@ def describe(
             "fewer traces"
         )
     kind = kind_of(vectors)
-    sigma2 = float(vectors.kernel().sigma2) if kind == "cosine" else None
+    sigma2 = _sigma2(vectors) if kind == "cosine" else None
     text = schema.to_json() if schema else None
     return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, data)
 
@@ -48,3 +48,9 @@ def usual_kernel(formulae: Iterable[Formula], n_traces: int | None = None) -> St
     """The kernel on mu0 with as many variables as formulae in x_0, x_1, ... need."""
     needed = default_measure(formulae)
     return StlKernel(BaseMeasure(max(3, needed.n_variables)), n_traces)
+
+
+def _sigma2(vectors: Vectors) -> float:
+    """The bandwidth that vectors of cosines are meant for; they may not be able to make their kernel."""
+    own = getattr(vectors, "sigma2", None)
+    return float(vectors.kernel().sigma2 if own is None else own)

@@ -30,6 +30,7 @@ from ..corpus.families import Recipe, draw_families, find_families
 from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
 from ..evaluation.metrics import alignment, mean_error, uniformity
+from ..evaluation.sets import DRAWN
 from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
 from ..kernel import Teacher as Kernel
@@ -101,6 +102,14 @@ PRESETS = {
         steps=32_000, batch=128, accumulate=4, traces=1000, loss="focal",
         corpus="families", optimiser="adamw", lr=1e-5, adam_lr=1e-5, warmup=500, average=0.0,
         tokens="text", width=1024, layers=12, heads=16, head="projector", channels=3, points=1000,
+    ),
+    "adapt": Config(
+        steps=2400, traces=2048, lr=1e-3, warmup=100, average=0.99, origin="shipped", bank=100_000,
+        every=100, validate=1200,
+    ),
+    "adapt-cpu": Config(
+        steps=150, batch=128, traces=512, lr=1e-3, warmup=10, average=0.9, origin="shipped",
+        bank=4096, workers=1, every=10, validate=50,
     ),
     # The model that is fast on a CPU, from random weights.
     "small": Config(steps=100_000, lr=3e-3, width=256, layers=6, heads=4, dimension=512, late=4),
@@ -177,7 +186,7 @@ def work_ahead(
     rows = rows_needed(config, world)
 
     def prepare(numbers: list[np.ndarray]) -> Work | None:
-        whole, family = draw(parts, numbers)
+        whole, family = draw(parts, numbers, config.points)
         programs = whole.part(rank * config.batch // world, (rank + 1) * config.batch // world)
         try:
             tokens = pack(programs, shape, rows)
@@ -192,11 +201,14 @@ def work_ahead(
     return prepared(families, prepare, start, config.workers)
 
 
-def draw(parts: list[tuple[Recipe, int]], numbers: list[np.ndarray]) -> tuple[Programs, np.ndarray]:
+def draw(
+    parts: list[tuple[Recipe, int]], numbers: list[np.ndarray], points: int = DRAWN
+) -> tuple[Programs, np.ndarray]:
     """The formulae with these numbers from each recipe, concatenated, and their families.
 
     In a mixture the thresholds of every sixteenth family are multiplied by up to a thousand, so that
-    the model sees formulae that always or never hold.
+    the model sees formulae that always or never hold. On traces of more than DRAWN points, the windows
+    of every second family are stretched to their length.
     """
     batches = [draw_families(recipe, n) for (recipe, _), n in zip(parts, numbers, strict=True)]
     family = np.concatenate([len(parts) * b.family + i for i, b in enumerate(batches)])
@@ -206,6 +218,8 @@ def draw(parts: list[tuple[Recipe, int]], numbers: list[np.ndarray]) -> tuple[Pr
         factor = np.where(family // len(parts) % 16 == 0, 1000.0 ** (family * golden % 1), 1.0)
         thresholds = whole.thresholds * np.repeat(factor, np.diff(whole.offsets))
         whole = replace(whole, thresholds=thresholds)
+        if points > DRAWN:
+            whole = whole.stretched(family // len(parts) % 2 == 1, points / DRAWN)
     return whole, family
 
 
@@ -218,7 +232,7 @@ def rows_needed(config: Config, world: int) -> int:
             np.arange(trial * count, trial * count + count // recipe.family_size)
             for recipe, count in parts
         ]
-        programs = draw(parts, numbers)[0]
+        programs = draw(parts, numbers, config.points)[0]
         share = config.batch // world
         for first in range(0, config.batch, share):
             tokens = pack(programs.part(first, first + share), part_of(config, EncoderConfig))
@@ -337,13 +351,14 @@ class EncoderTask(Task[Encoder]):
             self._begin()
 
     def _begin(self) -> None:
-        """Start from a stored model, which may have other points, another pooling or another head.
+        """Start from a stored model, which may have other points, channels, pooling or another head.
 
         A head that is fitted may also have another dimension, as what is trained does not depend on it.
         """
         config = self.config
         about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
         there, tensors = with_points(EncoderConfig(**about["encoder"]), tensors, config.points)
+        there, tensors = with_channels(there, tensors, config.channels)
         there = replace(there, pooling=config.pooling)  # which has no tensors of its own
         if there.head != self.student.config.head:  # keep the layers; the head starts anew
             there = replace(there, head=config.head)
@@ -436,6 +451,22 @@ def with_points(
         parts[2:4] = parts[2][rows], parts[3][rows]
         tensors = tensors | {"inputs.weight": np.concatenate(parts)}
     return replace(there, points=points), tensors
+
+
+def with_channels(
+    there: EncoderConfig, tensors: dict[str, np.ndarray], channels: int
+) -> tuple[EncoderConfig, dict[str, np.ndarray]]:
+    """The encoder for another number of channels; new ones are random mixtures of those it had."""
+    if there.tokens == "tree":
+        parts = np.split(tensors["inputs.weight"], np.cumsum(there.tables()))
+        none, known = parts[1][:1], parts[1][1:]
+        middle = known.mean(axis=0)
+        new = max(channels - len(known), 0)
+        weights = np.random.default_rng(0).standard_normal((new, len(known)))
+        mixed = middle + weights @ (known - middle) / np.sqrt(len(known))
+        parts[1] = np.concatenate([none, known[:channels], mixed.astype(np.float32)])
+        tensors = tensors | {"inputs.weight": np.concatenate(parts)}
+    return replace(there, channels=channels), tensors
 
 
 @torch.no_grad()

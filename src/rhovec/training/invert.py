@@ -285,7 +285,7 @@ def train(config: Config, out: str | Path, report: Report | None = None) -> Deco
 
     report is called with each line of the log, which then also has the seconds left.
     """
-    return run(DecoderTask(config), out, report)
+    return run(DecoderTask(for_model(config)), out, report)
 
 
 class DecoderTask(Task[Decoder]):
@@ -340,6 +340,14 @@ class DecoderTask(Task[Decoder]):
 
     def finish(self, averaged: list[Tensor]) -> Decoder:
         return with_weights(Decoder(part_of(self.config, DecoderConfig)), averaged)
+
+
+def for_model(config: Config) -> Config:
+    """The configuration with the channels and points of the encoder that it names."""
+    if config.vectors != "neural" or not config.model:
+        return config
+    encoder = store.read(config.model)[0]["encoder"]
+    return replace(config, channels=encoder["channels"], points=encoder["points"])
 
 
 class Validation:

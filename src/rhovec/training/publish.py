@@ -7,6 +7,7 @@ the error beyond is measured.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,12 +23,15 @@ from ..evaluation.sets import FormulaSet, held_out, read_formulae
 from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..kernel import Teacher as Kernel
+from ..kernel import kernel_of_cosine
 from ..models import store
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder
+from ..models.heads import Kind
 from ..models.model import DEFAULT
 from ..traces import BaseMeasure
 from . import distill, invert
+from .own import OwnTraces
 from .records import environment, write_json
 from .teachers import kernel_name, make_kernel, reseeded
 from .vectors import vector_source
@@ -49,31 +53,40 @@ def publish_encoder(
     traces: int = TRACES,
     families: int = 188,
     kernel: Kernel | None = None,
+    own: OwnTraces | None = None,
 ) -> list[dict[str, Any]]:
     """Write folder/evaluation.json and the model folder/model; the rows of the evaluation.
 
     files: formulae to evaluate on, in addition to held-out families (`families` of them) over three and
-    over all channels. kernel: the one that was given to `train`, if any.
+    over all channels. kernel: the one that was given to `train`, if any. own: the traces that it is on;
+    then vectors and directions are compared with the kernel on the training traces and on those held
+    out, and the model has their schema.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = round_weights(encoder)
 
     def vectors(formulae: list[Formula]) -> np.ndarray:
         return distill.embed(encoder, Programs.pack(formulae)).cpu().numpy()
 
     if kernel is None:
-        kernel = make_kernel(config, traces)
+        kernel = make_kernel(config, traces) if own is None else own.kernel(config)
     config = replace(config, kernel=kernel_name(kernel))
     judge = reseeded(kernel, TRACES_SEED, traces)
     sets: list[FormulaSet] = [
-        held_out(families, channels, pairs=8 * families)
+        held_out(families, channels, pairs=8 * families, points=config.points)
         for channels in sorted({min(3, config.channels), config.channels})
     ]
-    rows = evaluate_encoder(vectors, judge, [*sets, *map(read_formulae, files)])
+    if own is None:
+        rows = evaluate_encoder(vectors, judge, [*sets, *map(read_formulae, files)])
+    else:
+        sets += [read_formulae(path, schema=own.schema) for path in files]
+        rows = evaluate_own(encoder, own, sets, config)
+        judge = own.judges(config.sigma2, config.device)["training traces"]
     beyond = []
     if config.tokens == "tree":
         beyond = outside(vectors, judge, config.channels, families=2 * families)
     write_json(folder / "evaluation.json", [*rows, *beyond])
-    facts = {
+    facts: dict[str, Any] = {
         "teacher": teacher_facts(judge),
         "corpus": {
             f"part {i + 1}": f"{count} of {config.batch}: {recipe}"
@@ -83,22 +96,56 @@ def publish_encoder(
         "evaluation": [_brief(row) for row in [*rows, *beyond]],
         "range": training_range(config, {row["measure"]: row["value"] for row in beyond}),
     }
+    if own is not None:
+        facts["schema"] = json.loads(own.schema.to_json())
+        facts["teacher"] |= {"traces": len(own.values), "points": config.points}
     store.save(folder / "model", encoder.config.to_dict(), tensors, facts)
     return rows + beyond
+
+
+def evaluate_own(
+    encoder: Encoder, own: OwnTraces, sets: list[FormulaSet], config: distill.Config
+) -> list[dict[str, Any]]:
+    """Rows of `evaluate_encoder`, for each kind of vectors against each of the own kernels."""
+    rows = []
+    for name, judge in own.judges(config.sigma2, config.device).items():
+        for kind in kinds_of(encoder):
+
+            def embed(formulae: list[Formula], kind: Kind = kind) -> np.ndarray:
+                return distill.embed(encoder, Programs.pack(formulae), kind=kind).cpu().numpy()
+
+            def implied(products: np.ndarray) -> np.ndarray:
+                return kernel_of_cosine(products, config.sigma2)  # type: ignore[no-any-return]
+
+            words = "directions" if kind == "cosine" else "vectors"
+            named = [replace(s, name=f"{s.name}; {words} against the {name}") for s in sets]
+            rows += evaluate_encoder(
+                embed, judge, named, from_products=implied if kind == "cosine" else None
+            )
+    return rows
+
+
+def kinds_of(encoder: Encoder) -> tuple[Kind, ...]:
+    """The kinds of vectors that the encoder has."""
+    return ("cosine", "kernel") if encoder.head.head.kind == "cosine" else ("kernel",)
 
 
 def publish_decoder(
     folder: Path, config: invert.Config, decoder: Decoder, shown: int = 1024
 ) -> dict[str, float]:
     """Write folder/model, the encoder with this decoder; the figures on `shown` formulae."""
+    config = invert.for_model(config)
     tensors = round_weights(decoder)
     checked = replace(config, shown=shown)
     figures = invert.Validation(checked, vector_source(config), shown).measure(decoder)
     about, encoder = store.read(config.model or DEFAULT)
     store.save(
-        folder / "model", about["encoder"], encoder, {name: about[name] for name in store.FACTS}
+        folder / "model",
+        about["encoder"],
+        encoder,
+        {name: about[name] for name in (*store.FACTS, *store.OPTIONAL) if name in about},
     )
-    facts = {
+    facts: dict[str, Any] = {
         "training": {**asdict(config), **environment(config.device)},
         "evaluation": [
             {"measure": name, "n": shown, "value": value} for name, value in figures.items()
@@ -132,7 +179,7 @@ def training_range(config: distill.Config, errors: dict[str, float]) -> dict[str
     """The largest value in training, and the error beyond, for each kind of `store.RANGE`."""
     parts = distill.recipes(config)
     numbers = [find_families(r, 0, 8000 // r.family_size, "train") for r, _ in parts]
-    programs, _ = distill.draw(parts, numbers)
+    programs, _ = distill.draw(parts, numbers, config.points)
     starts = programs.offsets[:-1]
     values = {
         "threshold": np.maximum.reduceat(np.abs(programs.thresholds), starts),

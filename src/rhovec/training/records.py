@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .. import machine
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import RhovecError, RhovecWarning
 from ..files import write_file
 
 POINTER = "checkpoint.json"
@@ -147,13 +148,19 @@ def resume(
 
 
 def draw_curves(folder: Path, names: Sequence[str]) -> None:
-    """Draw curves.png: four figures of the log over the steps, for training and validation."""
+    """Draw curves.png: four figures of the log over the steps, for training and validation.
+
+    Without matplotlib there is a warning and no plot: a run that has been trained is worth more.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingDependencyError(
-            'curves need matplotlib: pip install "rhovec[plots]"'
-        ) from None
+        warnings.warn(
+            'curves.png needs matplotlib: pip install "rhovec[plots]"; log.jsonl has the numbers',
+            RhovecWarning,
+            stacklevel=2,
+        )
+        return
 
     lines = read_log(folder)
     figure = Figure(figsize=(11, 7), layout="constrained")

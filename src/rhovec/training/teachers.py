@@ -4,15 +4,18 @@ A kernel is anything with `gram(formulae)`: `StlKernel`, `BooleanKernel`, `Integ
 class. If it is a dataclass with a field `seed`, as ours are, each batch is compared with a fresh
 seed, which for kernels on a measure means on fresh traces.
 
-A `SampledKernel` on the base measure is faster: traces are drawn, and its `features` are computed, on
-the device of the training. For robustness, formulae are lowered ahead, in threads.
+A `SampledKernel` on the base measure, or on your own traces, is faster: traces are drawn, and its
+`features` are computed, on the device of the training. For robustness, formulae are lowered ahead, in
+threads.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -25,7 +28,7 @@ from ..kernel import Teacher as Kernel
 from ..models.heads import Head
 from ..models.model import KERNELS
 from ..robustness import cpu, lowering
-from ..traces import BaseMeasure
+from ..traces import BaseMeasure, TraceMeasure
 from .loop import RunConfig
 
 
@@ -52,22 +55,35 @@ def make_kernel(config: Any, traces: int, seed: int = 0) -> Any:
 
 
 def kernel_name(kernel: Kernel) -> str:
-    """Its name in KERNELS if the name, a base measure and sigma2 define it, else that of its class."""
+    """Its name in KERNELS if the name, a base measure and sigma2 define it, else that of its class.
+
+    On traces, the name has a digest of them, so that a run is not continued on others.
+    """
     for name, kind in KERNELS.items():
         if type(kernel) is kind and _is_usual(kernel):
+            if isinstance(kernel.measure, TraceMeasure):
+                return f"{name} on traces {digest(kernel.measure.values)}"
             return name
     return f"{type(kernel).__module__}.{type(kernel).__qualname__}"
 
 
+def digest(traces: np.ndarray) -> str:
+    """Twelve digits that identify traces."""
+    values = np.ascontiguousarray(traces, np.float32)
+    return hashlib.sha256(repr(values.shape).encode() + values.tobytes()).hexdigest()[:12]
+
+
 def _is_usual(kernel: SampledKernel) -> bool:
-    """Whether it is exp(-(1 - k') / sigma2), with the cosine k' on a base measure."""
-    return isinstance(kernel.measure, BaseMeasure) and kernel.normalised and kernel.exponentiated
+    """Whether it is exp(-(1 - k') / sigma2), with the cosine k' on a measure of ours."""
+    ours = isinstance(kernel.measure, BaseMeasure | TraceMeasure)
+    return ours and kernel.normalised and kernel.exponentiated
 
 
 def make_teacher(kernel: Kernel, config: RunConfig, rank: int = 0, world: int = 1) -> Teacher:
     """The fastest teacher for a kernel."""
     if isinstance(kernel, SampledKernel) and _is_usual(kernel):
-        return OnlineTeacher(kernel, torch.device(config.device), rank, world)
+        kind = TraceTeacher if isinstance(kernel.measure, TraceMeasure) else OnlineTeacher
+        return kind(kernel, torch.device(config.device), rank, world)
     return GramTeacher(kernel, torch.device(config.device))
 
 
@@ -104,8 +120,8 @@ class OnlineTeacher:
     """A kernel of ours on fresh traces of the base measure, all of it on the device."""
 
     def __init__(self, kernel: SampledKernel, device: torch.device, rank: int, world: int):
-        assert isinstance(kernel.measure, BaseMeasure)
-        self.kernel, self.measure = kernel, kernel.measure
+        self.kernel = kernel
+        self.measure: Any = kernel.measure
         self.traces = kernel.measure.count(kernel.n_traces)
         self.rank, self.world = rank, world
         self.generator = torch.Generator(device)
@@ -117,24 +133,43 @@ class OnlineTeacher:
 
     def __call__(self, prepared: tuple[Programs, Any], seed: int, times: int = 1) -> Tensor:
         self.generator.manual_seed(seed)
-        traces = self.measure.sample_torch(
-            times * self.traces, self.generator, self.generator.device
-        )
+        traces, share = self.draw(times * self.traces)
         programs, code = prepared
         if code is None:
             given = traces if traces.is_cuda else traces.numpy()
             features = torch.as_tensor(self.kernel.features(programs, given)).flatten(1).float()
         else:
             features = robustness(programs, traces, code)
-        return jackknifed(gathered(features, self.rank, self.world), self.kernel.sigma2)
+        return jackknifed(gathered(features, self.rank, self.world), self.kernel.sigma2, share)
+
+    def draw(self, n: int) -> tuple[Tensor, float]:
+        """Traces (n, V, P) on the device, and the share of the measure that they leave out."""
+        return self.measure.sample_torch(n, self.generator, self.generator.device), 1.0
 
 
-def jackknifed(features: Tensor, sigma2: float) -> Tensor:
+class TraceTeacher(OnlineTeacher):
+    """A kernel of ours on your own traces: all of them, or in each step n_traces random ones."""
+
+    def __init__(self, kernel: SampledKernel, device: torch.device, rank: int, world: int):
+        super().__init__(kernel, device, rank, world)
+        values = np.ascontiguousarray(self.measure.values, np.float32)
+        self.all = torch.from_numpy(values).to(device)
+
+    def draw(self, n: int) -> tuple[Tensor, float]:
+        total = len(self.all)
+        if n >= total:
+            return self.all, 0.0
+        order = torch.randperm(total, generator=self.generator, device=self.all.device)
+        return self.all[order[:n]], 1 - n / total
+
+
+def jackknifed(features: Tensor, sigma2: float, share: float = 1.0) -> Tensor:
     """Kernel (B, B) of features (B, N) with N traces, without most of the bias that N traces have.
 
     The kernel is convex in the cosine, so a noisy cosine makes it too large: by up to 0.0007 on 1024
     traces, near half of the error of a good encoder. The bias falls as 1/N, so twice the estimate on
-    all traces minus the mean of those on either half has none of that order.
+    all traces minus the mean of those on either half has none of that order. share: the share of the
+    measure that is not among the traces; with all of it there, there is no bias.
     """
 
     def kernel(products: Tensor) -> Tensor:
@@ -142,8 +177,11 @@ def jackknifed(features: Tensor, sigma2: float) -> Tensor:
         out: Tensor = kernel_of_cosine(products * norms[:, None] * norms, sigma2)
         return out
 
+    if share == 0:
+        return kernel(features @ features.T)
     first, second = (half @ half.T for half in features.tensor_split(2, dim=1))
-    return 2 * kernel(first + second) - (kernel(first) + kernel(second)) / 2
+    whole = kernel(first + second)
+    return whole + share * (whole - (kernel(first) + kernel(second)) / 2)
 
 
 class GramTeacher:

@@ -1,0 +1,279 @@
+"""Distilling your own traces: error of the similarities after 40, 100 and 300 s of training.
+
+    python benchmarks/distill.py --device cuda --npz naval.npz fuel.npz --budget 1500
+    python benchmarks/distill.py --recipe adapt-cpu --npz naval.npz fuel.npz      # on a CPU
+
+Systems: each .npz file given (arrays `signals` (N, V, P), `variables`, `dt`; a fifth of the traces is
+held out), and the eight channels of chasing-cars-8-like of the test bed (held out: other inputs, another
+seed). For each: the shipped encoder as it is, the encoder trained on from the shipped weights, and one
+from random weights. The figure is the mean absolute error of the kernel over all pairs of formulae of
+the test split, none of which, nor any relative, is trained on: by directions and by vectors, against the
+kernel on the training traces and on the held-out ones. Steps per second are measured first, so that a
+schedule takes the seconds that were asked for; compiling and fitting the head come on top and are
+reported. Rows are written as they are found, and after --budget seconds nothing new is begun; the same
+command goes on with the rows that are missing. --recipe adapt-cpu: that preset as it is, once per
+system. Writes results/distill-DEVICE.json and .md. --quick: small sizes, to see it work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from common import RESULTS, ROOT, command, head, save, table
+
+sys.path.insert(0, str(ROOT))  # for the test bed
+
+from reproduction.systems import SYSTEMS
+from rhovec import machine
+from rhovec.corpus.families import Recipe, draw_families, find_families
+from rhovec.evaluation.metrics import alignment, mean_error
+from rhovec.evaluation.sets import DRAWN
+from rhovec.formula.programs import Programs
+from rhovec.kernel import kernel_of_cosine
+from rhovec.models.model import load
+from rhovec.traces import TraceMeasure
+from rhovec.training import distill
+from rhovec.training.loop import preset
+from rhovec.training.own import OwnTraces
+from rhovec.training.publish import publish_encoder, round_weights
+from rhovec.training.records import read_log
+
+EIGHT = "chasing-cars-8-like"
+TRACES = 2000  # of the test bed
+UNSEEN = 3000  # formulae
+SEED = 991  # of their recipe
+PROBE = 240  # steps that tell the speed
+SHORT, LONG = {"lr": 1e-3, "average": 0.99}, {"lr": 1.5e-3, "average": 0.999}
+SMALL = {"width": 32, "layers": 1, "heads": 2, "dimension": 128, "bank": 2048, "batch": 64}
+
+
+def systems(files: list[Path], quick: bool) -> Iterator[tuple[str, OwnTraces]]:
+    for path in files:
+        with np.load(path, allow_pickle=False) as data:
+            signals, names, dt = data["signals"], data["variables"].tolist(), float(data["dt"])
+        yield path.stem, OwnTraces.of(signals[:200] if quick else signals, names, dt=dt)
+    bed, n = SYSTEMS[EIGHT], 200 if quick else TRACES
+    fit = TraceMeasure(bed.traces(n, seed=0), bed.variables)
+    test = TraceMeasure(bed.traces(n, seed=1, part="test"), bed.variables)
+    yield EIGHT, OwnTraces.of(fit, dt=bed.dt, schema=bed.schema(fit.values), held_out=test)
+
+
+def unseen(own: OwnTraces, count: int) -> Programs:
+    """Formulae of the test split over the system's channels; on long traces half of them stretched."""
+    recipe = Recipe(seed=SEED, family_size=1, channels=own.values.shape[1], requirements=0.25)
+    drawn = draw_families(recipe, find_families(recipe, 0, count, "test")).programs
+    points = own.values.shape[2]
+    if points > DRAWN:
+        drawn = drawn.stretched(np.arange(count) % 2 == 1, points / DRAWN)
+    return drawn
+
+
+class Judge:
+    """The exact kernels of a system, and what vectors say beside them."""
+
+    def __init__(self, own: OwnTraces, count: int, device: str):
+        self.programs = unseen(own, count)
+        formulae = self.programs.unpack()
+        self.grams = {
+            name: kernel.gram(formulae) for name, kernel in own.judges(0.2, device).items()
+        }
+
+    def scale(self) -> dict[str, float]:
+        """How far the two exact kernels are apart, and their mean."""
+        training, held_out = self.grams.values()
+        return {"apart": mean_error(training, held_out), "mean": float(training.mean())}
+
+    def measure(self, embed: Callable[[Programs, Any], np.ndarray]) -> dict[str, float]:
+        out = {}
+        for kind, words in (("cosine", "directions"), ("kernel", "vectors")):
+            rows = embed(self.programs, kind)
+            found = rows @ rows.T
+            if kind == "cosine":
+                found = kernel_of_cosine(found, 0.2)
+            for name, gram in self.grams.items():
+                out[f"{words}, {name}"] = mean_error(gram, found)
+            out[f"{words}, alignment"] = alignment(self.grams["training traces"], found)
+        return out
+
+
+def trained(
+    own: OwnTraces, recipe: str, steps: int, device: str, changes: dict[str, Any]
+) -> tuple[Any, distill.Config, dict[str, Any]]:
+    """The encoder, its configuration, and facts about the run."""
+    begun = time.perf_counter()
+    config = own.configured(
+        preset(distill.PRESETS, recipe, steps=steps, validate=steps, device=device,
+               every=max(1, steps // 10), **changes)
+    )  # fmt: skip
+    folder = Path(tempfile.mkdtemp())
+    try:
+        encoder = distill.train(config, folder, kernel=own.kernel(config))
+        log = read_log(folder)
+        first, last = log[0], log[-2]
+        pace = (last["seconds"] - first["seconds"]) / max(last["step"] - first["step"], 1)
+        facts = {
+            "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
+            "wall_seconds": time.perf_counter() - begun, **changes,
+        }  # fmt: skip
+        return encoder, config, facts
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        torch._dynamo.reset()  # a function is compiled only so many times in a process
+
+
+def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
+    """(system, start, seconds), the most wanted first."""
+    short = [s for s in seconds if s < max(seconds)]
+    for name in names:
+        yield from ((name, "shipped", s) for s in short)
+    yield names[0], "shipped", max(seconds)
+    yield names[0], "random", sorted(seconds)[len(seconds) // 2]
+    yield from ((name, "shipped", max(seconds)) for name in names[1:])
+
+
+def page(record: dict[str, Any]) -> str:
+    columns = ("directions, training traces", "directions, held-out traces",
+               "vectors, training traces", "vectors, held-out traces")  # fmt: skip
+    heads = ("system", "start", "training s", "steps", "wall s", *columns, "alignment")
+    body = []
+    for row in record["rows"]:
+        if "error" in row:
+            body.append([row["system"], row["start"], "failed: " + row["error"], *[""] * 7])
+            continue
+        numbers = [f"{row[c]:.4f}" if c in row else "–" for c in columns]
+        shown = ("training_seconds", "steps", "wall_seconds")
+        facts = [f"{row[c]:,.0f}" if c in row else "–" for c in shown]
+        last = f"{row['directions, alignment']:.5f}"
+        body.append([row["system"], row["start"], *facts, *numbers, last])
+    scale = [
+        [
+            name,
+            f"{s['traces']} + {s['held_out']}",
+            f"{s['channels']} x {s['points']}",
+            f"{s['mean']:.3f}",
+            f"{s['apart']:.4f}",
+        ]
+        for name, s in record["systems"].items()
+    ]
+    return "\n".join([
+        "# Distilling your own traces", "",
+        head(record), "",
+        f"Mean absolute error of the kernel over all pairs of {record['formulae']} formulae of the test "
+        "split. The rows of one system are comparable. Wall seconds include compiling, the head and the "
+        "validation at the end; training seconds are steps times the pace.", "",
+        *table(heads, body), "",
+        "For scale: the mean of the kernel, and how far the exact kernels on training and on held-out "
+        "traces are apart. For the test bed the held-out traces have other inputs, so that is no noise.",
+        "",
+        *table(("system", "traces + held out", "channels x points", "mean K", "apart"), scale), "",
+    ])  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--npz", type=Path, nargs="*", default=[])
+    parser.add_argument("--seconds", type=int, nargs="*", default=[40, 100, 300])
+    parser.add_argument("--recipe", choices=("adapt", "adapt-cpu"), default="adapt")
+    parser.add_argument("--budget", type=float, default=1500.0)
+    parser.add_argument("--keep", type=Path, help="folder for the models")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    count = 300 if options.quick else UNSEEN
+    given = command()
+    for path in (*options.npz, options.out, options.keep):
+        given = given.replace(str(path), path.name) if path else given
+    record: dict[str, Any] = {
+        "command": given, "seed": SEED, "machine": machine.facts(options.device),
+        "formulae": count, "systems": {}, "rows": [],
+    }  # fmt: skip
+    name = f"distill-{'quick' if options.quick else options.device.partition(':')[0]}"
+    before = options.out / f"{name}.json"
+    if before.exists() and not options.quick:
+        rows = json.loads(before.read_text())["rows"]
+        record["rows"] = [r for r in rows if "asked_seconds" in r and "error" not in r]
+    done = {(r["system"], r["start"], r["asked_seconds"]) for r in record["rows"]}
+
+    def add(row: dict[str, Any]) -> None:
+        record["rows"].append(row)
+        save(name, record, page(record), options.out)
+        print(json.dumps(row), f"after {time.perf_counter() - began:.0f} s", flush=True)
+
+    owns = dict(systems(options.npz, options.quick))
+    judges: dict[str, Judge] = {}
+    shipped = load(device=options.device)
+    for system, own in owns.items():
+        judges[system] = Judge(own, count, options.device)
+        n, channels, points = own.values.shape
+        record["systems"][system] = {
+            "traces": n, "held_out": len(own.held_out), "channels": channels, "points": points,
+            **judges[system].scale(),
+        }  # fmt: skip
+
+        def as_is(programs: Programs, kind: Any) -> np.ndarray:
+            return shipped.embed(programs, kind=kind, warn=False)
+
+        add({"system": system, "start": "shipped", **judges[system].measure(as_is)})
+    pace: dict[str, float] = {}  # ms per step
+    wanted = plan(list(owns), options.seconds)
+    if options.recipe != "adapt":
+        wanted = ((name, "shipped", 0) for name in owns)
+    for system, start, seconds in wanted:
+        if (system, start, seconds) in done:
+            continue
+        changes: dict[str, Any] = dict(LONG if seconds == max(options.seconds) else SHORT)
+        if start == "random":
+            changes |= {"origin": "", "lr": 2e-3}
+        if options.quick:
+            changes |= {**SMALL, "origin": "", "workers": 1}
+        left = options.budget - (time.perf_counter() - began)
+        # Compiling, the head and the validation take about half a minute on top.
+        if not options.quick and left < seconds + (60 if system in pace else 90):
+            print(f"{system}, {start}, {seconds} s: left out, {left:.0f} s are left", flush=True)
+            continue
+        try:
+            own = owns[system]
+            if options.quick:
+                steps = 4
+            elif options.recipe != "adapt":
+                steps, changes = distill.PRESETS[options.recipe].steps, {}
+            else:
+                if system not in pace:
+                    pace[system] = trained(own, "adapt", PROBE, options.device, changes)[2][
+                        "ms_per_step"
+                    ]
+                steps = int(1000 * seconds / pace[system])
+            encoder, config, facts = trained(own, options.recipe, steps, options.device, changes)
+            whole = {k: p.detach().clone() for k, p in encoder.state_dict().items()}
+            round_weights(encoder)  # as they are stored
+
+            def embed(programs: Programs, kind: Any, encoder: Any = encoder) -> np.ndarray:
+                return distill.embed(encoder, programs, kind=kind).cpu().numpy()
+
+            found = judges[system].measure(embed)
+            add({"system": system, "start": start, "asked_seconds": seconds, **facts, **found})
+            if options.keep:
+                encoder.load_state_dict(whole)
+                folder = options.keep / f"{system}-{start}-{seconds}"
+                publish_encoder(folder, config, encoder, families=24, own=own)
+        except Exception as error:  # the other rows are still worth having
+            traceback.print_exc()
+            add({"system": system, "start": start, "asked_seconds": seconds, "error": repr(error)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The encoder as a torch module: formulae in, tensors with gradients out.
+
+    module = rv.load().module()
+    vectors = module(["always x_0 >= 1", "eventually x_1 < 0"])      # (2, 1024), with gradients
+    tokens = module.pack(formulae)                                   # once, for many passes
+    loss = head(module(tokens)).square().mean(); loss.backward()
+
+All weights are parameters and require gradients, apart from those of the head that are computed rather
+than trained (Nyström features): what is fine-tuned are the layers below. `module.requires_grad_(False)`
+freezes the encoder, whose vectors are then features of a fixed size. The module starts with the model's
+weights and does not share memory with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..formula.programs import Programs
+from ..formula.reader import Formulae
+from .config import EncoderConfig
+from .encoder import Encoder, Packed, pack
+from .heads import Kind
+
+Read = Callable[[Formulae], tuple[Programs, bool]]
+
+
+class FormulaEncoder(nn.Module):
+    """What `model.module()` returns."""
+
+    def __init__(
+        self, config: EncoderConfig, tensors: Mapping[str, np.ndarray], kind: Kind, read: Read
+    ):
+        super().__init__()
+        self.kind: Kind = kind
+        self.encoder = Encoder(config)
+        self.encoder.load_state_dict(
+            {name: torch.from_numpy(array.copy()) for name, array in tensors.items()}
+        )
+        self._read = read  # formulae as the model reads them: by its schema, if it has one
+        self.dimension = self.encoder.head.head.dimension(kind)
+
+    def pack(self, formulae: Formulae) -> Packed:
+        """The tokens of formulae, on the module's device; a single formula is a batch of one."""
+        device = next(self.parameters()).device
+        return pack(self._read(formulae)[0], self.encoder.config).map(lambda t: t.to(device))
+
+    def forward(self, formulae: Formulae | Packed) -> Tensor:
+        """Unit vectors (B, dimension) float32; of a single formula (dimension,).
+
+        formulae: texts or formulae, as for `Model.embed`, or what `pack` returned.
+        """
+        single = False
+        if isinstance(formulae, Packed):
+            tokens = formulae
+        else:
+            programs, single = self._read(formulae)
+            device = next(self.parameters()).device
+            tokens = pack(programs, self.encoder.config).map(lambda t: t.to(device))
+        rows = self.encoder.rows(tokens) if self.kind == "cosine" else self.encoder(tokens)
+        out: Tensor = rows[0] if single else rows
+        return out
+
+    def features(self, tokens: Packed) -> Tensor:
+        """What the layers make of each formula before the head, (B, width)."""
+        return self.encoder.pooled(tokens)

@@ -1,0 +1,298 @@
+"""Distilling traces of one's own: from files to a model that reads names, units and seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import rhovec as rv
+from rhovec.cli import app
+from rhovec.errors import RhovecError
+from rhovec.formula.programs import Programs
+from rhovec.formula.schema import SchemaChannel
+from rhovec.spaces.scales import as_given
+
+torch = pytest.importorskip("torch")
+from rhovec.models.config import EncoderConfig  # noqa: E402
+from rhovec.models.encoder import Encoder  # noqa: E402
+from rhovec.training.distill import Config, EncoderTask, draw, recipes, with_channels  # noqa: E402
+from rhovec.training.own import OwnTraces, channel_values  # noqa: E402
+from rhovec.training.teachers import TraceTeacher, jackknifed, kernel_name  # noqa: E402
+
+from ..models.tiny import tiny  # noqa: E402
+
+SETTINGS = ("steps=2", "batch=64", "every=1", "validate=1")
+NAMES = ("speed", "rpm")
+
+
+def drives(n: int, seed: int = 0, points: int = 25) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    speed = 30 + 10 * np.cumsum(rng.normal(size=(n, points)), axis=1)
+    return np.stack([speed, 900 + 40 * speed + rng.normal(0, 200, (n, points))], axis=1)
+
+
+def of_channels(*names: str, **options: float) -> rv.Schema:
+    return rv.Schema(tuple(SchemaChannel(name) for name in names), **options)  # type: ignore[arg-type]
+
+
+def written(path: Path, traces: np.ndarray) -> Path:
+    rows = ["trace,time,speed,rpm"]
+    for i, trace in enumerate(traces):
+        rows += [f"{i},{0.5 * t:g},{a:.4f},{b:.4f}" for t, (a, b) in enumerate(trace.T)]
+    path.write_text("\n".join(rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    traces = written(folder / "drives.csv", drives(60))
+    other = written(folder / "other.csv", drives(40, seed=1))
+    wanted = folder / "wanted.stl"
+    wanted.write_text("".join(f"R{i}: always[0,{i / 2}] speed < {50 + i}\n" for i in range(1, 13)))
+    command = [
+        "train", "encoder", "--preset", "tiny", "-t", str(traces), "--held-out", str(other),
+        *(f"--set={text}" for text in SETTINGS), "--out", str(folder / "run"), "--evaluate",
+        "--families", "3", "-F", str(wanted),
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_the_model_reads_names_units_and_seconds(run: Path) -> None:
+    model = rv.load(run / "run" / "model")
+    assert (model.encoder.channels, model.encoder.points) == (2, 25)
+    assert model.schema is not None and model.schema.dt == 0.5
+    assert [c.expression for c in model.schema.channels] == list(NAMES)
+    text = "always[0,5] (speed < 60 and rpm < 4000)"
+    lowered = model.schema.lower(text)
+    given = model.embed([text, model.schema.parse(text), lowered])
+    assert (given == given[0]).all()
+    np.testing.assert_allclose(given[:1], model.embed(Programs.pack([lowered])), atol=1e-5)
+    assert model.embed(text).shape == (128,)
+    assert model.similarity(text, text) == pytest.approx(1, abs=1e-5)
+    with pytest.raises(RhovecError, match="no channel 'gear'"):
+        model.embed("always gear < 3")
+    with pytest.raises(RhovecError, match="whole number of steps"):
+        model.embed("always[0,0.7] speed < 60")
+    saved = run / "again"
+    model.save(saved)
+    assert rv.load(saved).schema == model.schema
+
+
+def test_the_command_line_reads_formulae_by_the_models_schema(run: Path) -> None:
+    model = str(run / "run" / "model")
+    text = "always[0,5] speed < 60"
+    for command in (["embed", text], ["similarity", "--by", "model", text, "rpm > 2000"]):
+        result = CliRunner().invoke(app, [*command, "--model", model])
+        assert result.exit_code == 0, result.output
+    line = json.loads(CliRunner().invoke(app, ["embed", text, "--model", model]).stdout)
+    np.testing.assert_allclose(line["vector"], rv.load(model).embed(text), atol=1e-6)
+
+
+def test_a_library_of_its_vectors(run: Path) -> None:
+    model = rv.load(run / "run" / "model")
+    texts = ["always[0,5] speed < 60", "eventually[0,2.5] rpm > 3000", "speed > 10"]
+    index = rv.Index.build(texts, vectors=model)
+    (hit, *_) = index.search("not eventually[0,5] speed >= 60", k=1)
+    assert hit.formula == model.schema.parse(texts[0])  # type: ignore[union-attr]
+
+
+def test_it_is_evaluated_on_both_kinds_of_vectors_and_on_traces_never_seen(run: Path) -> None:
+    rows = json.loads((run / "run" / "evaluation.json").read_text())
+    sets = {row["set"].split("; ", 1)[1] for row in rows if "set" in row}
+    assert sets == {
+        f"{what} against the {where} traces"
+        for what in ("directions", "vectors")
+        for where in ("training", "held-out")
+    }
+    assert any(row.get("set", "").startswith("wanted.stl") for row in rows)
+    card = (run / "run" / "model" / "README.md").read_text()
+    assert "## Channels, every 0.5 s" in card and "| rpm |" in card
+
+
+def test_a_run_is_continued_only_on_the_same_traces(run: Path, tmp_path: Path) -> None:
+    command = ["train", "encoder", "--preset", "tiny", "-t", str(run / "other.csv"), "--held-out",
+               str(run / "drives.csv"), *(f"--set={text}" for text in SETTINGS), "--out"]  # fmt: skip
+    result = CliRunner().invoke(app, [*command, str(run / "run")])
+    assert result.exit_code == 2 and "50 or more" in result.output
+    swapped = ["train", "encoder", "--preset", "tiny", "-t", str(run / "drives.csv"), "-t",
+               str(run / "other.csv"), *command[8:], str(run / "run")]  # fmt: skip
+    result = CliRunner().invoke(app, swapped)
+    assert result.exit_code == 2 and "holds a run with kernel" in result.output
+    own, other = (OwnTraces.of(drives(80, seed), NAMES) for seed in (0, 2))
+    config = own.configured(Config(traces=8))
+    assert kernel_name(own.kernel(config)) != kernel_name(other.kernel(config))
+
+
+def test_a_decoder_for_it(run: Path, tmp_path: Path) -> None:
+    command = [
+        "train", "decoder", "--preset", "tiny", f"--set=model={run / 'run' / 'model'}",
+        *(f"--set={text}" for text in (*SETTINGS, "dimension=128", "shown=4")),
+        "--out", str(tmp_path / "run"), "--evaluate",
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    model = rv.load(tmp_path / "run" / "model")
+    (answer, *_) = model.decode(model.embed("always[0,5] speed < 60"), samples=2, refine=False)
+    assert set(answer.variables) <= set(NAMES)  # in the traces' names
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert (config["channels"], config["points"]) == (2, 25)
+
+
+def test_channels_are_standardised_expressions() -> None:
+    traces = as_given(drives(80), NAMES)
+    schema = rv.Schema.fit(["rpm - 40 * speed >= 0", "speed >= 0"], traces.values, NAMES, dt=0.5)
+    values = channel_values(schema, traces)
+    for i, channel in enumerate(schema.channels):
+        names = {"speed": traces.values[:, 0], "rpm": traces.values[:, 1]}
+        own = sum(w * names[str(v)] for v, w in channel.terms)
+        np.testing.assert_allclose(values[:, i] * channel.std + channel.mean, own, rtol=1e-4)
+    assert np.allclose(values.mean(axis=(0, 2)), 0, atol=1e-5)
+    assert np.allclose(values.std(axis=(0, 2)), 1, atol=1e-5)
+
+
+def test_the_kernel_of_lowered_formulae_is_that_of_the_traces() -> None:
+    """One channel per formula: scales cancel in the cosine, so both kernels are the same."""
+    own = OwnTraces.of(drives(80), NAMES, dt=0.5, held_out=drives(50, 1))
+    texts = ["always[0,5] speed < 60", "eventually[2,8] speed > 30", "speed > 10 until speed > 45"]
+    exact = rv.StlKernel(rv.TraceMeasure(drives(80), NAMES))
+    formulae = [own.schema.parse(text) for text in texts]
+    lowered = [own.schema.lower(phi) for phi in formulae]
+    judge = own.judges(0.2)["training traces"]
+    np.testing.assert_allclose(judge.gram(lowered), exact.gram(formulae), atol=1e-4)
+
+
+def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
+    own = OwnTraces.of(drives(100), NAMES)
+    assert len(own.values) == 80 and len(own.held_out) == 20
+    apart = (own.values[:, None] != own.held_out).any(axis=(2, 3))
+    assert apart.all()
+    assert (own.values == OwnTraces.of(drives(100), NAMES).values).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"traces": drives(10)}, "50 or more"),
+        ({"traces": np.where(np.arange(2)[:, None] == 0, drives(60), 7.0)}, "constant"),
+        ({"traces": np.full((60, 2, 9), np.nan)}, "must be finite"),
+        ({"held_out": drives(20, points=9)}, "of one length"),
+        ({"schema": of_channels("gear")}, "no variable 'gear'"),
+        ({"schema": of_channels(*NAMES, dt=0.1), "dt": 0.5}, "make them"),
+        ({"schema": of_channels(*NAMES, stride=2)}, "stride of 2"),
+        ({"variables": ["speed"]}, "variables names 1"),
+    ],
+)
+def test_bad_traces_get_one_clear_error(change: dict[str, object], message: str) -> None:
+    options: dict[str, object] = {"traces": drives(60), "variables": list(NAMES)} | change
+    with pytest.raises(RhovecError, match=message):
+        OwnTraces.of(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "extra", [["--dt", "0.5"], ["--held-out", "x.csv"], ["--schema", "s.json"]]
+)
+def test_options_of_traces_need_traces(extra: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "encoder", "--out", str(tmp_path), *extra])
+    assert result.exit_code == 2 and "go with --traces" in result.output
+
+
+def test_set_may_not_contradict_the_traces(run: Path, tmp_path: Path) -> None:
+    command = [
+        "train",
+        "encoder",
+        "-t",
+        str(run / "drives.csv"),
+        "--held-out",
+        str(run / "other.csv"),
+    ]
+    for text, words in (
+        ("channels=3", "the traces have 2 channels"),
+        ("kernel=boolean", "robustness"),
+    ):
+        result = CliRunner().invoke(app, [*command, "--set", text, "--out", str(tmp_path)])
+        assert result.exit_code == 2 and words in result.output
+
+
+def test_the_teacher_takes_all_traces_or_a_fresh_part() -> None:
+    values = drives(120).astype(np.float32) / 50
+    measure = rv.TraceMeasure(values)
+    formulae = rv.random_formulae(24, seed=1, n_variables=2)
+    programs = Programs.pack(formulae)
+    exact = rv.StlKernel(measure).gram(formulae)
+    whole = TraceTeacher(rv.StlKernel(measure), torch.device("cpu"), 0, 1)
+    asked = whole.prepare(programs, programs)
+    np.testing.assert_allclose(whole(asked, 0), exact, atol=2e-5)
+    part = TraceTeacher(rv.StlKernel(measure, 40), torch.device("cpu"), 0, 1)
+    drawn = [part(asked, seed).numpy() for seed in range(400)]
+    assert (drawn[0] == part(asked, 0).numpy()).all() and (drawn[0] != drawn[1]).any()
+    plain = []
+    for seed in range(400):
+        part.generator.manual_seed(seed)
+        features = torch.from_numpy(
+            rv.robustness(formulae, part.draw(40)[0].numpy(), variables=measure.variables)
+        )
+        plain.append(jackknifed(features, 0.2, 0.0).numpy())
+    bias, before = (abs(np.mean(found, axis=0) - exact).mean() for found in (drawn, plain))
+    assert bias < 0.7 * before  # towards the kernel on all 120 traces
+
+
+def test_weights_for_other_channels() -> None:
+    config, tensors = tiny(channels=4)
+    for channels in (2, 4, 7):
+        there, changed = with_channels(config, tensors, channels)
+        assert there == EncoderConfig(**config.to_dict() | {"channels": channels})
+        encoder = Encoder(there)
+        encoder.load_state_dict({k: torch.from_numpy(v) for k, v in changed.items()})
+        rows = changed["inputs.weight"]
+        first = there.tables()[0]
+        kept = 1 + min(channels, 4)
+        assert (rows[first : first + kept] == tensors["inputs.weight"][first : first + kept]).all()
+        assert len(np.unique(rows[first : first + channels + 1], axis=0)) == channels + 1
+        assert (rows[-30:] == tensors["inputs.weight"][-30:]).all()
+
+
+def test_windows_of_long_traces_are_stretched() -> None:
+    config = Config(batch=64, channels=2, points=300)
+    parts = recipes(config)
+    numbers = [np.arange(count // recipe.family_size) for recipe, count in parts]
+    short, family = draw(parts, numbers)
+    long, _ = draw(parts, numbers, 300)
+    assert (short.code[:, 2].max() <= 110) and (long.code[:, 2].max() > 150)
+    for phi, psi, number in zip(short.unpack(), long.unpack(), family // len(parts), strict=True):
+        factor = 3 if number % 2 else 1
+        bounded = phi.code[:, 2] >= 0
+        assert (psi.code[bounded, 2] == factor * phi.code[bounded, 2]).all()
+        assert (psi.code[:, 1] == factor * phi.code[:, 1]).all()
+
+
+def test_a_model_with_a_wrong_schema_is_refused(run: Path, tmp_path: Path) -> None:
+    model = rv.load(run / "run" / "model")
+    model.save(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    for schema, words in (
+        ({"channels": [{"expression": "speed"}], "dt": 1.0}, "1 channels"),
+        ({"channels": "speed"}, "of type list"),
+        ("car", "JSON"),
+    ):
+        path.write_text(json.dumps(config | {"schema": schema}))
+        with pytest.raises(RhovecError, match=words):
+            rv.load(tmp_path)
+
+
+def test_the_task_starts_from_weights_of_other_channels_and_points(tmp_path: Path) -> None:
+    from ..models.tiny import save_tiny
+
+    origin = save_tiny(tmp_path / "origin")
+    own = OwnTraces.of(drives(80), NAMES)
+    shape = {"width": 32, "layers": 2, "heads": 4, "dimension": 24, "bank": 128, "batch": 64}
+    config = own.configured(Config(origin=str(origin), workers=1, **shape))  # type: ignore[arg-type]
+    task = EncoderTask(config, own.kernel(config))
+    assert (task.student.config.channels, task.student.config.points) == (2, 25)
