@@ -30,7 +30,7 @@ from rhovec import machine
 from rhovec.corpus.families import Recipe, draw_families, find_families
 from rhovec.evaluation.reconstruction import constant_sign, reconstruction, spread
 from rhovec.formula import Formula
-from rhovec.models.inverse import BUDGET, Found, choose
+from rhovec.models.inverse import BUDGET, Found, Limits, choose
 from rhovec.models.model import Model, load
 
 CORPUS = Recipe(seed=20, family_size=1, shares=(1.0, 0.0, 0.0, 0.0))
@@ -93,8 +93,7 @@ def retrieve(
                 embed,
                 vectors[i : i + TIMED],
                 starts[i : i + TIMED],
-                budget,
-                model.largest_threshold,
+                Limits(model.largest_threshold, budget=budget),
             )
         ]
         out[name] = found, time.perf_counter() - begin

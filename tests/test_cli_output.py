@@ -44,7 +44,6 @@ PYTHON_ONLY = {
     "train one with tokens=prefix": "a field of --set",
     'sigma2 must be a positive number for kind="cosine"': "commands take sigma2 from the kernel",
     "parse text with rv.parse first": "commands give formulae, never other objects",
-    "or pass normalised=False": "no command has this option; the rest of the message says what to do",
     "use a kernel with normalised=True": "commands make only such kernels",
     "pass torch.as_tensor(traces)": "no command computes gradients",
     "variables=... goes with an array": "commands read arrays, not dicts",

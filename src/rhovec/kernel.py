@@ -399,7 +399,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
         (phi,) = formulae.part(b, b + 1).unpack()
         raise FormulaError(
             f"the robustness of {excerpt(phi)} is 0 on every trace, so it has no angle with others; "
-            "leave it out, or pass normalised=False"
+            "leave it out"
         )
     return squares
 

@@ -58,7 +58,7 @@ def inverter(*formulae: Formula) -> Inverter:
 
 def moved(phi: Formula, rng: np.random.Generator) -> Formula:
     """The formula with other numbers."""
-    numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
+    numbers = inverse._Numbers(phi, inverse.Limits())
     spread = np.where(numbers.probe == 1, 4.0, 0.4)
     return numbers.put(numbers.values + spread * rng.standard_normal(len(spread)))
 
@@ -82,7 +82,12 @@ def test_numbers_are_found_back() -> None:
     targets = KERNEL.signatures(FORMULAE)
     before, after = (
         np.array(
-            [found[0].similarity for found in choose(KERNEL.signatures, targets, groups, budget)]
+            [
+                found[0].similarity
+                for found in choose(
+                    KERNEL.signatures, targets, groups, inverse.Limits(budget=budget)
+                )
+            ]
         )
         for groups in [[[phi] for phi in starts]]
         for budget in (0, inverse.BUDGET)
@@ -108,18 +113,18 @@ def test_an_operand_without_meaning_is_dropped() -> None:
 
 def test_probes_change_one_number_each() -> None:
     for phi in FORMULAE:
-        numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
+        numbers = inverse._Numbers(phi, inverse.Limits())
         assert numbers.put(numbers.values) == phi
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
-            difference = inverse._Numbers(probe, inverse.MAX_THRESHOLD).values - numbers.values
+            difference = inverse._Numbers(probe, inverse.Limits()).values - numbers.values
             assert difference[i] == pytest.approx(step, abs=1e-9) or not difference.any()
             assert not np.delete(difference, i).any()
 
 
 def test_numbers_stay_within_their_limits() -> None:
     phi = rv.parse("always[3,20] (x_0 >= 0.3 until[0,4] x_1 <= -0.5)")
-    numbers = inverse._Numbers(phi, inverse.MAX_THRESHOLD)
+    numbers = inverse._Numbers(phi, inverse.Limits())
     rng = np.random.default_rng(1)
     for _ in range(200):
         put = numbers.put(numbers.values + 300 * rng.standard_normal(len(numbers.values)))
@@ -134,7 +139,7 @@ def test_numbers_stay_within_their_limits() -> None:
 
 def test_changes_are_formulae_and_differ() -> None:
     for phi in FORMULAE:
-        changed = list(inverse._changes(phi))
+        changed = list(inverse._changes(phi, inverse.MAX_BOUND))
         assert phi not in changed
         assert all(rv.parse(str(psi)) == psi for psi in changed)
         unary = np.isin(phi.code[:, 0], (ops.NOT, ops.ALWAYS, ops.EVENTUALLY)).sum()
@@ -213,10 +218,10 @@ def test_the_budget_is_kept() -> None:
     noise = rng.standard_normal((3, 200)).astype(np.float32)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     starts = FORMULAE[:12]
-    choose(embed, noise, [starts] * 3, budget=0)
+    choose(embed, noise, [starts] * 3, inverse.Limits(budget=0))
     assert counts == [36]
     counts.clear()
-    choose(embed, noise, [starts] * 3, budget=100)
+    choose(embed, noise, [starts] * 3, inverse.Limits(budget=100))
     # A round that was begun is finished.
     tuned = inverse.TUNED * (3 * inverse.STEPS + 2 * max(phi.size for phi in starts) + 20)
     assert 100 < sum(counts) / 3 < 100 + tuned + inverse.CHANGED + inverse.ANSWERS

@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from rhovec.machine import facts
+from rhovec.spaces import Space
 
 from ..formula.test_parser_fuzz import fuzz_in_parts
 from ..formula.test_reader import mutated
 from ..formula.test_requirements import mutated_files
+from ..spaces.plant import NAMES, drives
+from ..spaces.test_space import kill_while_saving
 from . import harness
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -28,6 +31,7 @@ TITLES = {
     "kills": "SIGKILL at random moments of build, add, delete and compaction; nothing confirmed lost",
     "flips": "Single flipped bits, each noticed or without effect on any answer",
     "cuts": "The file cut at every page and within every page, each noticed when it is opened",
+    "spaces": "SIGKILL while a space is saved over another one; one of the two is there",
     "million": "A million rows with a checksum each",
     "texts": "Mutated texts, read by compiled code only if the parser gives the same formula",
     "files": "Mutated requirement files: read, or every mistake with line, column and what to change",
@@ -59,6 +63,13 @@ def test_flips(tmp_path: Path, record: dict[str, Any]) -> None:
 
 def test_cuts(tmp_path: Path, record: dict[str, Any]) -> None:
     keep(record, "cuts", harness.cuts(tmp_path, 3000, seed=SEED))
+
+
+def test_spaces(tmp_path: Path, record: dict[str, Any]) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for seed, folder in enumerate((one, two)):
+        Space.fit(drives(seed=seed), NAMES).save(folder)
+    keep(record, "spaces", kill_while_saving(one, two, tmp_path / "target", 200, SEED))
 
 
 def test_million(tmp_path: Path, record: dict[str, Any]) -> None:

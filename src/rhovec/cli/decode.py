@@ -1,10 +1,10 @@
-"""`rhovec decode`: formulae from a model's vectors, or simpler ones for a given formula."""
+"""`rhovec decode`: formulae from a space's vectors, or simpler ones for a given formula."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -18,24 +18,31 @@ from .shared import (
     Device,
     Files,
     JsonLines,
-    ModelPath,
     Reading,
     SchemaFile,
+    SpacePath,
     formulae_of,
     option,
     origins,
     progress_bar,
+<<<<<<< HEAD
+    read_for,
+    read_vectors,
+    schema_for,
+=======
     read_vectors,
     schema_for,
     standardised,
+>>>>>>> main
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..formula import Formula, Schema
+    from ..formula import Formula
     from ..models.inverse import Found
     from ..models.model import Model
+    from ..spaces import Space
 
 SUFFIXES = (".npy", ".jsonl")
 MAX_TABLE = 50  # answers shown as a table on a terminal
@@ -60,7 +67,7 @@ def decode(
             show_default=False,
         ),
     ] = None,
-    model: ModelPath = None,
+    space: SpacePath = None,
     device: Device = None,
     k: Annotated[
         int | None,
@@ -93,15 +100,36 @@ def decode(
     rhovec decode "not eventually[0,9] (x_0 <= 1 and not x_1 > 2)" --check 10000
     """
     from ..models.inverse import check as exact_check
-    from ..models.model import load
+    from ..spaces import Space, load
 
     if k is not None and k < 1:
         raise RhovecError(f"-k must be 1 or more, not {k}")
+<<<<<<< HEAD
+    loaded = load(space, device)
+    known = schema_for(loaded, schema)
+    if isinstance(loaded, Space) and (samples, refine, seed, check) != (16, True, 0, None):
+        raise RhovecError(
+            "--samples, --no-refine, --seed and --check are for models: a space of traces searches its "
+            "own formulae, and its similarities are exact"
+        )
+    request = _read(Reading(**vars(files), formulae=sources), loaded, schema)
+=======
     loaded = load(model, device)
     known = schema_for(loaded, schema)
     request = _read(Reading(**vars(files), formulae=sources), loaded, known)
+>>>>>>> main
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
+    if isinstance(loaded, Space):
+        target = request.vectors if request.formulae is None else request.formulae
+        with progress_bar("decoding") as progress:
+            fronts = loaded.front(target, progress=progress)
+        most = k or (1 if request.formulae is None else 5)
+        _write(
+            request.facts, [group[::-1][:most] for group in fronts],
+            lambda phi: phi.to_text(dt=loaded.schema.dt), as_json,
+        )  # fmt: skip
+        return
     with progress_bar("decoding") as progress:
         found: list[Any] = loaded.inverter.decode(
             request.vectors, samples, refine, seed,
@@ -114,10 +142,11 @@ def decode(
             groups = zip(request.formulae, found, strict=True)
             found = [exact_check(kernel, phi, group) for phi, group in groups]
     most = k or (1 if request.formulae is None else 5)
-    _write(request.facts, [group[:most] for group in found], known, as_json)
+    text_of = str if known is None else known.to_text
+    _write(request.facts, [group[:most] for group in found], text_of, as_json)
 
 
-def _read(reading: Reading, model: Model, schema: Schema | None) -> Request:
+def _read(reading: Reading, model: Model | Space, schema: Path | None) -> Request:
     import numpy as np
 
     sources = reading.formulae or []
@@ -135,9 +164,14 @@ def _read(reading: Reading, model: Model, schema: Schema | None) -> Request:
     contents = reading.contents(bool(sources))
     if contents and contents[0][1].lstrip().startswith(b"{"):
         return Request(*_json_vectors(contents, model), None)
+<<<<<<< HEAD
+    requirements = read_for(model, reading, schema, contents)
+    vectors = embedded(model, requirements)
+=======
     given = reading.requirements(schema, contents=contents)
     requirements = standardised(given, schema)
     vectors = embedded(model, given if model.schema else requirements)
+>>>>>>> main
     facts = [
         {**origin, "request": one.text}
         for one, origin in zip(requirements, origins(requirements), strict=True)
@@ -145,7 +179,7 @@ def _read(reading: Reading, model: Model, schema: Schema | None) -> Request:
     return Request(facts, vectors, formulae_of(requirements))
 
 
-def _read_vectors(path: Path, model: Model) -> tuple[list[dict[str, Any]], np.ndarray]:
+def _read_vectors(path: Path, model: Model | Space) -> tuple[list[dict[str, Any]], np.ndarray]:
     if path.suffix.lower() == ".jsonl":
         return _json_vectors([(str(path), read_bytes(path))], model)
     rows = _unit_rows(model, read_vectors(path), str(path))
@@ -153,7 +187,7 @@ def _read_vectors(path: Path, model: Model) -> tuple[list[dict[str, Any]], np.nd
 
 
 def _json_vectors(
-    contents: Iterable[tuple[str, bytes]], model: Model
+    contents: Iterable[tuple[str, bytes]], model: Model | Space
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
     import numpy as np
 
@@ -177,11 +211,14 @@ def _json_vectors(
     return facts, np.stack(rows)
 
 
-def _unit_rows(model: Model, vectors: Any, place: str) -> np.ndarray:
+def _unit_rows(model: Model | Space, vectors: Any, place: str) -> np.ndarray:
     import numpy as np
 
+    from ..models.model import Model
+
     try:
-        return np.atleast_2d(model.unit_rows(vectors))
+        rows = model.unit_rows(vectors) if isinstance(model, Model) else model.project(vectors)
+        return np.atleast_2d(rows)
     except RhovecError as error:
         raise RhovecError(f"{place}: {error}") from None
 
@@ -204,12 +241,9 @@ def _ladders(
 def _write(
     facts: Sequence[dict[str, Any]],
     found: Sequence[Sequence[Any]],
-    schema: Schema | None,
+    text_of: Callable[[Formula], str],
     as_json: bool,
 ) -> None:
-    def text_of(phi: Formula) -> str:
-        return str(phi) if schema is None else schema.to_text(phi)
-
     columns = ("formula", "nodes", "similarity", "kernel", "standard_error")
     rows = [
         [(text_of(one.formula), one.formula.size, *one[1:]) for one in group] for group in found

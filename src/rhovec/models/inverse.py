@@ -11,7 +11,15 @@ for all requests share batches, and each is written as if it were the only one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -45,6 +53,19 @@ MAX_THRESHOLD = WHOLES - 1 / UNIT  # that a decoder can write
 MAX_BOUND = BOUNDS - 1  # in steps: beyond it a held trace no longer changes
 DECIMALS = 4
 WINDOW = 10  # steps of a new window, or of one that was unbounded; tuning finds better ones
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the numbers and the structure of an answer may be, and how a search changes them."""
+
+    threshold: float = MAX_THRESHOLD  # vectors of formulae beyond it mean little
+    bound: int = MAX_BOUND
+    scales: tuple[float, float] = SCALES
+    budget: int = BUDGET
+    tuned: int = TUNED
+    changed: int = CHANGED
+    front: bool = False  # tune and answer also short formulae, if no shorter one is as close
 
 
 class Found(NamedTuple):
@@ -91,15 +112,17 @@ class Tried:
         return self.similarity - PARSIMONY * self.formula.size
 
 
+STANDARD = Limits()
 Embed = Callable[[list[Formula]], np.ndarray]  # formulae -> their unit rows (B, D)
+Propose = Callable[[np.ndarray, Formula], Sequence[Formula]]  # (target (D,), formula) -> changed
 Search = Generator[list[Formula], np.ndarray, list[Tried]]  # yields B formulae, is sent (B, D)
 
 
 class Inverter:
     """Formulae for unit vectors (B, D).
 
-    channels: number of channels that `embed` knows. largest: limit of thresholds; vectors of formulae
-    beyond it mean little, and a search there would find some that are close only by accident.
+    channels: number of channels that `embed` knows. largest: limit of thresholds; a search beyond it
+    would find formulae that are close only by accident.
     """
 
     def __init__(
@@ -144,8 +167,8 @@ class Inverter:
                 for i, more in zip(unsure.tolist(), drawn, strict=True):
                     candidates[i] += more
             candidates = [_within(group, known) for group in candidates]
-            budget = BUDGET if refine else 0
-            out += choose(self.embed, part, candidates, budget, self.largest)
+            limits = Limits(self.largest, budget=BUDGET if refine else 0)
+            out += choose(self.embed, part, candidates, limits)
             if progress:
                 progress(len(out) / len(vectors))
         return out
@@ -167,11 +190,14 @@ def choose(
     embed: Embed,
     vectors: np.ndarray,
     candidates: Sequence[Sequence[Formula]],
-    budget: int = BUDGET,
-    largest: float = MAX_THRESHOLD,
+    limits: Limits = STANDARD,
+    propose: Propose = lambda target, phi: [],
 ) -> list[list[Found]]:
-    """`Inverter.decode` from given candidates, one or more per row; with a budget of 0 only ranked."""
-    searches = [_search(v, c, budget, largest) for v, c in zip(vectors, candidates, strict=True)]
+    """`Inverter.decode` from given candidates, one or more per row; with a budget of 0 only ranked.
+
+    propose: further changes of the best formula so far, all of which are tried.
+    """
+    searches = [_search(v, c, limits, propose) for v, c in zip(vectors, candidates, strict=True)]
     together = _together(searches)
     try:
         formulae = next(together)
@@ -254,7 +280,7 @@ def _together(
 
 
 def _search(
-    target: np.ndarray, candidates: Sequence[Formula], budget: int, largest: float
+    target: np.ndarray, candidates: Sequence[Formula], limits: Limits, propose: Propose
 ) -> Search:
     """The best formulae of different structure for target (D,), of length one."""
     best: dict[object, Tried] = {}  # by structure
@@ -273,33 +299,48 @@ def _search(
     def ranked(without: Collection[object] = ()) -> list[object]:
         return sorted((k for k in best if k not in without), key=lambda k: -best[k].value)
 
-    starts = (_Numbers(plain(phi), largest) for phi in candidates)
+    starts = (_Numbers(plain(phi, limits.bound), limits) for phi in candidates)
     add((yield from _try(target, (start.put(start.values) for start in starts))))
-    while spent < budget:
+    while spent < limits.budget:
         near = best[ranked()[0]].similarity > NEAR
         if not near:
-            todo = ranked(tuned)[:TUNED]
+            todo = ranked(tuned)[: limits.tuned]
             tuned.update(todo)
-            for tried in (
-                yield from _together([_tune(target, best[key], largest) for key in todo])
-            ):
+            for tried in (yield from _together([_tune(target, best[key], limits) for key in todo])):
                 add(tried)
         top = next((key for key in ranked()[: 1 if near else 2] if key not in changed), None)
-        if top is None or spent >= budget:
+        if top is None or spent >= limits.budget:
             break
         changed.add(top)
         phi = best[top].formula
         # If it is close enough, only a smaller formula can be better.
-        others = (psi for psi in map(plain, _changes(phi)) if psi.size < phi.size or not near)
-        add((yield from _try(target, _some(others))))
+        changes = (plain(psi, limits.bound) for psi in _changes(phi, limits.bound))
+        others = (psi for psi in changes if psi.size < phi.size or not near)
+        proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi)]
+        add((yield from _try(target, [*_some(others, limits.changed), *proposed])))
 
+    shown = ranked()
+    if limits.front:
+        todo = [key for key in _front(best) if key not in tuned][: limits.tuned]
+        for tried in (yield from _together([_tune(target, best[key], limits) for key in todo])):
+            add(tried)
+        shown = [*dict.fromkeys([*_front(best), *ranked()])]
     # Numbers may have changed so that the formulae can be simplified further.
-    answers = {one.formula: one for one in (best[key] for key in ranked()[:ANSWERS])}
-    short = {phi: plain(phi) for phi in answers}
+    answers = {one.formula: one for one in (best[key] for key in shown[:ANSWERS])}
+    short = {phi: plain(phi, limits.bound) for phi in answers}
     tried = yield from _try(target, (phi for phi in short.values() if phi not in short))
     answers |= {one.formula: one for one in tried}
     kept = [answers[phi] for phi in dict.fromkeys(short.values())]
     return sorted(kept, key=lambda one: -one.value)
+
+
+def _front(best: Mapping[object, Tried]) -> list[object]:
+    """Keys of the Pareto front by size and value, the shortest first."""
+    kept: list[object] = []
+    for key in sorted(best, key=lambda key: (best[key].formula.size, -best[key].value)):
+        if not kept or best[key].value > best[kept[-1]].value:
+            kept.append(key)
+    return kept
 
 
 def _try(target: np.ndarray, formulae: Iterable[Formula]) -> Search:
@@ -314,10 +355,10 @@ def _try(target: np.ndarray, formulae: Iterable[Formula]) -> Search:
     ]
 
 
-def _some(formulae: Iterator[Formula]) -> list[Formula]:
-    """Up to CHANGED different ones, drawn at random with a fixed seed."""
+def _some(formulae: Iterator[Formula], most: int) -> list[Formula]:
+    """Up to `most` different ones, drawn at random with a fixed seed."""
     different = list(dict.fromkeys(formulae))
-    order = np.random.default_rng(0).permutation(len(different))[:CHANGED]
+    order = np.random.default_rng(0).permutation(len(different))[:most]
     return [different[i] for i in order.tolist()]
 
 
@@ -343,9 +384,9 @@ def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
 class _Numbers:
     """Thresholds, left bounds and finite right bounds of a formula, concatenated, (P,)."""
 
-    def __init__(self, phi: Formula, largest: float):
+    def __init__(self, phi: Formula, limits: Limits):
         self.formula = phi
-        self.largest = largest
+        self.largest, self.last = limits.threshold, limits.bound
         timed = np.array([ops.is_timed(op) for op in phi.code[:, 0].tolist()])
         self.atoms = np.flatnonzero(phi.code[:, 3] >= 0)
         self.left = np.flatnonzero(timed)
@@ -354,7 +395,7 @@ class _Numbers:
             phi.thresholds[self.atoms], phi.code[self.left, 1], phi.code[self.right, 2]
         ])  # fmt: skip
         bounds = len(self.values) - len(self.atoms)
-        self.scale = np.repeat(SCALES, (len(self.atoms), bounds))
+        self.scale = np.repeat(limits.scales, (len(self.atoms), bounds))
         self.probe = np.repeat((PROBE, 1.0), (len(self.atoms), bounds))
 
     def put(self, values: np.ndarray) -> Formula:
@@ -362,14 +403,14 @@ class _Numbers:
         a, b = len(self.atoms), len(self.atoms) + len(self.left)
         code, thresholds = self.formula.code.copy(), self.formula.thresholds.copy()
         thresholds[self.atoms] = values[:a].round(DECIMALS).clip(-self.largest, self.largest) + 0.0
-        code[self.left, 1] = values[a:b].round().clip(0, MAX_BOUND)
-        code[self.right, 2] = values[b:].round().clip(code[self.right, 1], MAX_BOUND)
+        code[self.left, 1] = values[a:b].round().clip(0, self.last)
+        code[self.right, 2] = values[b:].round().clip(code[self.right, 1], self.last)
         return Formula.trusted(code, thresholds, self.formula.channels)
 
     def probes(self) -> tuple[list[Formula], np.ndarray]:
         """P formulae with one changed number each, and the changes (P,)."""
         limits = np.repeat(
-            (self.largest, float(MAX_BOUND)), (len(self.atoms), len(self.left) + len(self.right))
+            (self.largest, float(self.last)), (len(self.atoms), len(self.left) + len(self.right))
         )
         bounded = np.searchsorted(self.left, self.right) + len(self.atoms)
         limits[bounded] = self.values[len(self.values) - len(self.right) :]
@@ -378,9 +419,9 @@ class _Numbers:
         return [self.put(row) for row in changes], steps
 
 
-def _tune(target: np.ndarray, now: Tried, largest: float) -> Search:
+def _tune(target: np.ndarray, now: Tried, limits: Limits) -> Search:
     """Formulae of the same structure, tried until no joint change helps."""
-    numbers = _Numbers(now.formula, largest)
+    numbers = _Numbers(now.formula, limits)
     formulae, steps = numbers.probes()
     vectors = yield formulae
     tried = [
@@ -405,7 +446,7 @@ def _tune(target: np.ndarray, now: Tried, largest: float) -> Search:
         if best.similarity < now.similarity + GAIN or best.similarity > NEAR:
             break
         # The slopes are not measured again but corrected by what was observed (Broyden's rule).
-        before, numbers = numbers, _Numbers(best.formula, largest)
+        before, numbers = numbers, _Numbers(best.formula, limits)
         change = (numbers.values - before.values) / numbers.scale
         surprise = best.vector - now.vector - change @ slopes
         slopes += np.outer(change, surprise) / (change @ change)
@@ -425,7 +466,7 @@ OPPOSITES = {
 }
 
 
-def _changes(phi: Formula) -> Iterator[Formula]:
+def _changes(phi: Formula, last: int) -> Iterator[Formula]:
     """Formulae with one operator removed, added or exchanged, or with another kind of window."""
     rows, sizes = phi.rows(), phi.shape()[0].tolist()
     for i, (op, lo, hi, channel, threshold) in enumerate(rows):
@@ -440,7 +481,7 @@ def _changes(phi: Formula) -> Iterator[Formula]:
         if op in OPPOSITES:
             others.append((OPPOSITES[op], lo, hi, channel, threshold))
         if ops.is_timed(op):
-            end = min(lo + WINDOW, MAX_BOUND) if hi == ops.UNBOUNDED else ops.UNBOUNDED
+            end = min(lo + WINDOW, last) if hi == ops.UNBOUNDED else ops.UNBOUNDED
             others.append((op, lo, end, None, 0.0))
             if lo:
                 others.append((op, 0, hi, None, 0.0))
@@ -456,14 +497,14 @@ def _changes(phi: Formula) -> Iterator[Formula]:
                 yield Formula.from_rows([*before, *here, rows[i], window, *behind])
 
 
-def plain(phi: Formula) -> Formula:
-    """A formula of equal robustness on traces of 100 points, simplified, as a decoder can write it."""
+def plain(phi: Formula, last: int = MAX_BOUND) -> Formula:
+    """A formula of equal robustness on traces of last + 1 points, simplified, as a decoder writes it."""
     phi = simplify(in_fragment(phi))
     code = phi.code.copy()
     code[code[:, 0] == ops.GT, 0] = ops.GE
     code[code[:, 0] == ops.LT, 0] = ops.LE
-    code[:, 1] = code[:, 1].clip(0, MAX_BOUND)
-    code[code[:, 2] >= MAX_BOUND, 2] = ops.UNBOUNDED
+    code[:, 1] = code[:, 1].clip(0, last)
+    code[code[:, 2] >= last, 2] = ops.UNBOUNDED
     return Formula.trusted(code, phi.thresholds, phi.channels)
 
 

@@ -242,6 +242,9 @@ class Model:
 
         The ends are the given formulae, those between them are decoded.
         """
+<<<<<<< HEAD
+        return interpolated(self, as_formulae([first, second])[0], steps)
+=======
         if steps < 2:
             raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
         ends, _ = self._formulae([first, second])
@@ -263,6 +266,7 @@ class Model:
             Step(share, phi, *values)
             for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
         ]
+>>>>>>> main
 
     @cached_property
     def inverter(self) -> Inverter:
@@ -429,6 +433,39 @@ def load(
 def shipped() -> list[str]:
     """Names of the models in this installation."""
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{store.CONFIG}"))
+
+
+def interpolated(
+    space: Any,
+    ends: list[Formula],
+    steps: int,
+    similarity: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> list[Step]:
+    """`interpolate` of any space with `embed` and `decode`; similarity: of an inner product."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+        raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
+    a, b = space.embed(ends).astype(np.float64)
+    angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
+    shares = np.linspace(0, 1, steps)
+    between = shares[1:-1, None]
+    # Between two that are almost the same, or opposite, take the straight line.
+    straight = min(angle, np.pi - angle) < 1e-4
+    if np.pi - angle < 1e-4 and steps > 2:
+        raise RhovecError(
+            "one formula is the opposite of the other, so no way between them is the shortest; take "
+            "other ends"
+        )
+    way = (1 - between, between) if straight else (
+        np.sin((1 - between) * angle), np.sin(between * angle)
+    )  # fmt: skip
+    formulae = [ends[0], ends[1]]
+    if steps > 2:
+        formulae[1:1] = [group[0] for group in space.decode(way[0] * a + way[1] * b, k=1)]
+    near = similarity(space.embed(formulae, warn=False) @ np.stack([a, b], axis=1))
+    return [
+        Step(share, phi, *values)
+        for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
+    ]
 
 
 def describe(findings: Sequence[Finding], count: int) -> str:

@@ -4,8 +4,9 @@ Formulae are drawn as for the training corpus, half of them at random, half as e
 requirements, over channels of about unit size and traces of 100 points. Here the thresholds of half of
 them go to the quantiles of the traces, and the windows of half of them are stretched to their length.
 
-The directions are the leading right singular vectors of the signatures (formulae x traces), found by
-subspace iteration: a full decomposition of 4,096 traces would take a minute.
+Three quarters of the directions are the leading right singular vectors of the signatures (formulae x
+traces), found by subspace iteration: a full decomposition of 4,096 traces would take a minute. The
+others are random, and stand for all that the leading ones miss.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ DRAWN = 100  # points of the traces that drawn windows are meant for
 LEVELS = 1001  # quantiles that are kept per channel
 OVERSAMPLED = 32  # extra directions of the iteration
 ROUNDS = 3
+TINY = 1e-12
 ROWS = 2048  # formulae evaluated at once
 MIN_SIZE = 1e-3  # of robustness, in standard deviations of a channel
 
@@ -60,6 +62,41 @@ def draw_formulae(scales: Scales, n: int, seed: int, max_nodes: int = 48) -> Pro
     names = scales.variables
     channels = tuple(((names[i], 1.0),) for i in moving.tolist())
     return Programs(code, thresholds, drawn.offsets, channels)
+
+
+def draw_boxes(scales: Scales, n: int, seed: int) -> Programs:
+    """n formulae about standardised traces that go into a box of two channels, or stay in or out of it.
+
+    The sides are quantiles of the traces, so that a box has its own place and size in each channel.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = scales.values.min(axis=(0, 2)), scales.values.max(axis=(0, 2))
+    moving = np.flatnonzero(low < high)
+    if not len(moving):
+        moving = np.arange(1)
+    levels = np.linspace(0, 1, LEVELS)
+    quantiles = [np.quantile(scales.values[:, i], levels) for i in moving.tolist()]
+    points = scales.values.shape[2]
+    code, thresholds = np.zeros((n, 8, 4), np.int64), np.zeros((n, 8))
+    code[:, :, 3] = -1
+    for i in range(n):
+        pair = rng.choice(len(moving), 2, replace=len(moving) < 2)
+        outer, inside = ((ops.EVENTUALLY, 1), (ops.ALWAYS, 0), (ops.ALWAYS, 1))[rng.integers(3)]
+        low_op, high_op, join = (ops.GE, ops.LE, ops.AND) if inside else (ops.LE, ops.GE, ops.OR)
+        for side, channel in enumerate(pair.tolist()):
+            bounds = np.interp(np.sort(rng.uniform(size=2)), levels, quantiles[channel])
+            first = 3 * side
+            code[i, first : first + 2, 0] = low_op, high_op
+            code[i, first : first + 2, 3] = channel
+            thresholds[i, first : first + 2] = bounds
+            code[i, first + 2, 0] = join
+        code[i, 6, 0] = join
+        end = ops.UNBOUNDED if rng.random() < 0.3 else int(rng.integers(1, max(2, points)))
+        code[i, 7, :3] = outer, 0, end
+    names = scales.variables
+    channels = tuple(((names[i], 1.0),) for i in moving.tolist())
+    offsets = np.arange(n + 1) * 8
+    return Programs(code.reshape(-1, 4), thresholds.ravel(), offsets, channels)
 
 
 def distinct(drawn: Programs, scales: Scales, centred: bool) -> Programs:
@@ -113,17 +150,48 @@ def find_directions(signatures: np.ndarray, weights: np.ndarray, seed: int) -> n
     return np.ascontiguousarray(found * np.sign(largest), np.float32)
 
 
-def cut(found: np.ndarray, probes: np.ndarray, sigma2: float, error: float) -> Directions:
+def cut(
+    found: np.ndarray, probes: np.ndarray, sigma2: float, error: float, seed: int
+) -> Directions:
     """The fewest of the directions (N, M) that reach the error of K on signatures (B, N)."""
     upper = np.triu_indices(len(probes), 1)
     exact = kernel_of_cosine(np.clip(probes @ probes.T, -1, 1)[upper].astype(np.float64), sigma2)
-    whole = probes @ found
-    sizes = [d for d in DIMENSIONS if d <= found.shape[1]]
-    for size in sizes:
-        part = whole[:, :size]
-        part = part / np.linalg.norm(part, axis=1, keepdims=True)
-        near = kernel_of_cosine(np.clip(part @ part.T, -1, 1)[upper].astype(np.float64), sigma2)
+    for size in (d for d in DIMENSIONS if d <= found.shape[1]):
+        basis = _with_sketch(found[:, : principal(size)], size, seed)
+        near = vectors_of(probes, basis)[0]
+        near = kernel_of_cosine(np.clip(near @ near.T, -1, 1)[upper], sigma2)
         reached = float(np.abs(near - exact).mean())
         if reached <= error:
             break
-    return Directions(np.ascontiguousarray(found[:, :size]), reached)
+    return Directions(basis, reached)
+
+
+def principal(size: int) -> int:
+    """How many of `size` directions are principal; the others are a sketch of the rest."""
+    return size - size // 4
+
+
+def _with_sketch(found: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """(N, size) float32: the directions, and random ones that are orthogonal to them."""
+    rng = np.random.default_rng(seed)
+    other = rng.standard_normal((len(found), size - found.shape[1]))
+    exact = found.astype(np.float64)
+    for _ in range(2):  # the second time for what rounding has left
+        other -= exact @ (exact.T @ other)
+        other, _ = np.linalg.qr(other)
+    return np.ascontiguousarray(np.concatenate([exact, other], axis=1), np.float32)
+
+
+def vectors_of(signatures: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Unit vectors (B, D) float64 of signatures (B, N), and how much the directions miss, (B,).
+
+    The sketch is brought to the length of what the principal directions miss. Without it, scaling
+    vectors to length one would make all cosines too large, ten times the error of K.
+    """
+    rows = signatures.astype(np.float64) @ basis.astype(np.float64)
+    leading, rest = rows[:, : principal(rows.shape[1])], rows[:, principal(rows.shape[1]) :]
+    missed = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1)))
+    length = np.linalg.norm(rest, axis=1)
+    rest *= (missed / np.maximum(length, TINY))[:, None]
+    rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), TINY)
+    return rows, missed

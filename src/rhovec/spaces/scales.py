@@ -24,7 +24,7 @@ from ..formula.printer import channel_text
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_programs, is_single
 from ..formula.schema import SchemaChannel
-from ..kernel import CentredKernel, SampledKernel, StlKernel
+from ..kernel import CentredKernel, StlKernel
 from ..robustness import robustness
 from ..robustness.inputs import as_trace_array
 from ..traces import TraceMeasure
@@ -182,17 +182,21 @@ class Scales:
 
 
 @dataclass(frozen=True)
-class _Scaled(SampledKernel):
+class _Scaled(StlKernel):
     """On standardised traces, for formulae in the user's units."""
 
     scales: Scales | None = None
 
     def check(self, formulae: Formulae) -> Programs:
         assert self.scales is not None
-        return self.scales.lower(super().check(self.scales.read(formulae)[0]))
+        return super().check(self.scales.read(formulae)[0])
+
+    def features(self, formulae: Programs, traces: Any) -> Any:
+        assert self.scales is not None
+        return super().features(self.scales.lower(formulae), traces)
 
 
-class ScaledKernel(_Scaled, StlKernel):
+class ScaledKernel(_Scaled):
     """The kernel of a space: robustness in standard deviations of each channel."""
 
 

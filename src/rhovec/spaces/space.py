@@ -7,8 +7,8 @@
     space.save("car"), rv.load("car")
 
 A vector is the formula's signature, its robustness on the traces scaled to length one, cut to the
-directions in which signatures of formulae vary most. Nothing is learned that would have to generalise:
-inner products are the cosine k' on these traces, up to what the directions miss, which is stated.
+directions in which signatures of formulae vary most, with a sketch of the rest. Inner products are the
+cosine k' on these traces, up to an error that is measured and stated.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ import numpy as np
 from ..errors import RhovecError, RhovecWarning, TraceError
 from ..formula import Formula
 from ..formula.programs import Programs
-from ..formula.reader import Formulae, is_single
+from ..formula.reader import Formulae, FormulaLike, is_single
+from ..formula.simplify import simplify
 from ..kernel import CentredKernel, Progress, StlKernel, drop_axes, kernel_of_cosine
-from ..models.inverse import unit_rows
+from ..models.inverse import PARSIMONY, Found, unit_rows
+from ..models.model import Step, interpolated
 from ..traces import TraceMeasure
 from . import store
+from .decoding import Decoder, front, refuse_centred
+from .fitting import cut, distinct, draw_formulae, find_directions, vectors_of
 from .scales import Scales, as_given, scaled_kernel, schema_of
 from .store import MAX_TRACES, MIN_TRACES, Content
 
@@ -36,7 +40,7 @@ FITTED, PROBES = 4000, 1000  # drawn formulae that find the directions, and that
 ERRED = 200  # of them whose Monte Carlo error is measured
 MAX_WEIGHT = 50  # drawn formulae that one of the user's may stand against
 ROWS = 2048  # formulae evaluated at once
-MISSED = 0.2  # residual that is worth a warning: cosines may be off by its square
+MISSED = 0.5  # residual that is worth a warning
 
 
 class Space:
@@ -100,8 +104,6 @@ class Space:
         centred: compare by correlation over traces (`rv.CentredKernel`) instead of the cosine; such a
             space cannot be decoded.
         """
-        from .fitting import cut, distinct, draw_formulae, find_directions
-
         if not isinstance(error, int | float) or not 0 < error < 1:
             raise RhovecError(f"error must be above 0 and below 1, not {error!r}")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -129,9 +131,8 @@ class Space:
             weight = max(1.0, min(MAX_WEIGHT, len(fitted) / len(own)))
             fitted = np.concatenate([fitted, own])
             weights = np.concatenate([weights, np.full(len(own), weight**0.5)])
-        found = cut(
-            find_directions(fitted, weights, int(seed)), signatures[-PROBES:], sigma2, error
-        )
+        principal = find_directions(fitted, weights, int(seed))
+        found = cut(principal, signatures[-PROBES:], sigma2, error, int(seed))
         if found.error > error:
             warnings.warn(
                 f"{found.basis.shape[1]} directions, the most, reach an error of {found.error:.2g}, not "
@@ -203,25 +204,21 @@ class Space:
         warn: issue a RhovecWarning if the directions miss much of a formula, see `residual`.
         """
         programs, single = self.scales.read(formulae)
-        rows = self._coordinates(programs, progress)
-        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-        missed = np.sqrt(np.maximum(0, 1 - lengths[:, 0] ** 2))
+        rows, missed = self._vectors(programs, progress)
         if warn and missed.max() > MISSED:
             warnings.warn(
                 f"the space misses much of {(missed > MISSED).sum()} of {len(rows)} formulae (residual "
                 f"up to {missed.max():.2f}); fit it with these as formulae, or ask its kernel",
                 RhovecWarning, stacklevel=2,
             )  # fmt: skip
-        out = np.asarray(rows / np.maximum(lengths, 1e-12), np.float32)
-        return np.asarray(out[0] if single else out)
+        return np.asarray(rows[0] if single else rows, np.float32)
 
     def residual(self, formulae: Formulae) -> Any:
-        """Length of what the directions miss of each unit signature, (B,) in 0 ... 1; of a single one a
-        float. The cosine of two formulae is off by about the product of theirs, at most.
+        """Length of what the principal directions miss of each unit signature, (B,) in 0 ... 1; of a
+        single one a float. The cosine of two formulae is off by less than the product of theirs.
         """
         programs, single = self.scales.read(formulae)
-        squares = (self._coordinates(programs) ** 2).sum(1)
-        missed = np.sqrt(np.maximum(0, 1 - squares))
+        missed = self._vectors(programs)[1]
         return float(missed[0]) if single else missed
 
     def similarity(self, first: Formulae, second: Formulae, *, warn: bool = True) -> Any:
@@ -241,20 +238,84 @@ class Space:
         if rows.shape[-1] == n:
             if self.centred:
                 rows = rows - rows.mean(axis=-1, keepdims=True)
-            rows = rows @ self._content.basis.astype(np.float64)
-            lengths = np.linalg.norm(rows, axis=-1, keepdims=True)
-            if not (lengths > 1e-6).all():
-                raise RhovecError("the space has no direction for a vector; leave it out")
-            rows = rows / lengths
+                rows = unit_rows(rows, (n,), wanted)
+            flat = vectors_of(np.atleast_2d(rows), self._content.basis)[0]
+            rows = flat.reshape((*rows.shape[:-1], self.dimension))
         return np.asarray(rows, np.float32)
 
-    def _coordinates(self, programs: Programs, progress: Progress | None = None) -> np.ndarray:
-        """(B, D) float64: the unit signatures in the directions."""
-        basis = self._content.basis.astype(np.float64)
-        out = np.empty((len(programs), basis.shape[1]))
+    # -- vectors to formulae ---------------------------------------------------------------
+
+    def decode(self, target: Any, k: int = 5, *, progress: Progress | None = None) -> Any:
+        """Up to k formulae for a vector (D,), the closest first, then shorter ones; for rows (B, D) a
+        list of such lists. They are in the system's names and units, and count steps.
+
+        target: vectors of this space, robustness on its traces, (N,) or (B, N), which need not be any
+            formula's, or formulae. `front` gives the same with similarities.
+        """
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise RhovecError(f"k must be a whole number, 1 or more, not {k!r}")
+        found = self.front(target, progress=progress)
+        single = not found or isinstance(found[0], Found)
+        groups = [
+            [one.formula for one in group[::-1][:k]] for group in ([found] if single else found)
+        ]
+        return groups[0] if single else groups
+
+    def front(self, target: Any, *, progress: Progress | None = None) -> Any:
+        """Formulae for a vector from short to exact, each with its similarity K: a list of
+        `Found(formula, similarity)`; for several vectors a list of such lists.
+
+        target: as in `decode`.
+        """
+        if self.centred:
+            raise refuse_centred()
+        given = lowered = None
+        if is_single(target) or (
+            isinstance(target, Sequence) and len(target) and is_single(target[0])
+        ):
+            programs, single = self.scales.read(target)
+            vectors = np.asarray(self._vectors(programs)[0], np.float32)
+            given, lowered = programs.unpack(), self.scales.lower(programs).unpack()
+        else:
+            vectors = self.project(target)
+            vectors, single = np.atleast_2d(vectors), vectors.ndim == 1
+        found = self._decoder.decode(vectors, lowered, progress)
+        out = []
+        for i, (vector, group) in enumerate(zip(vectors, found, strict=True)):
+            formulae = [*group, *([simplify(given[i])] if given else [])]
+            products = self.embed(formulae, warn=False) @ vector
+            near = np.clip(products, -1, 1).astype(np.float64)
+            kept = front(
+                [Found(*one) for one in zip(formulae, near.tolist(), strict=True)], PARSIMONY
+            )
+            out.append([
+                Found(one.formula, float(kernel_of_cosine(one.similarity, self.sigma2))) for one in kept
+            ])  # fmt: skip
+        return out[0] if single else out
+
+    def interpolate(self, first: FormulaLike, second: FormulaLike, steps: int = 7) -> list[Step]:
+        """Formulae on the way from one to the other on the sphere: `steps` of them, with both ends.
+
+        The ends are the given formulae, those between them are decoded. Similarities are K.
+        """
+        if self.centred:
+            raise refuse_centred()
+        ends = self.scales.read([first, second])[0].unpack()
+        return interpolated(self, ends, steps, lambda rows: kernel_of_cosine(rows, self.sigma2))
+
+    @cached_property
+    def _decoder(self) -> Decoder:
+        return Decoder(self.scales, self._content.basis)
+
+    def _vectors(
+        self, programs: Programs, progress: Progress | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Vectors (B, D) float64, and what the principal directions miss of each signature, (B,)."""
+        out, missed = np.empty((len(programs), self.dimension)), np.empty(len(programs))
         for start in range(0, len(out), ROWS):
             part = programs.part(start, min(start + ROWS, len(out)))
-            out[start : start + ROWS] = self._kernel.signatures(part).astype(np.float64) @ basis
+            here = slice(start, start + len(part))
+            out[here], missed[here] = vectors_of(self._kernel.signatures(part), self._content.basis)
             if progress:
-                progress(min(1.0, (start + ROWS) / len(out)))
-        return out
+                progress(here.stop / len(out))
+        return out, missed

@@ -1,0 +1,221 @@
+"""From a vector of a space back to formulae, without training: search, with the exact engine as judge.
+
+Candidates are the nearest of a bank of drawn formulae, evaluated once on the traces. The search of
+`models.inverse` tunes the best and changes their operators; here two changes are added. Channels are
+exchanged. And the best formula is joined by `and` or `or` with each short formula of the bank at once,
+as minima and maxima of robustness vectors need no engine. Everything happens in standardised units;
+answers are lifted to the user's, rounded, and embedded again, so that their similarity is that of the
+formula as it is printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import RhovecError
+from ..formula import operators as ops
+from ..formula.core import Formula
+from ..formula.fragment import in_fragment
+from ..formula.operators import Row
+from ..formula.programs import Programs
+from ..kernel import Progress
+from ..models.inverse import REQUESTS, Found, Limits, choose, plain
+from ..robustness import robustness
+from .fitting import distinct, draw_boxes, draw_formulae, principal, vectors_of
+from .scales import Scales
+
+BANK, BANK_SEED, BANK_NODES = 20_000, 1, 24
+NEAREST = 24  # bank formulae that a search starts from
+BOXES = 2000  # further bank formulae, about boxes of two channels
+JOINED, JOINT_NODES = (
+    1500,
+    7,
+)  # other bank formulae that are joined with the best one, and their size
+JOINT_TRACES = 256  # on which they are compared
+JOINTS = 8  # that the engine looks at, per round
+BUDGET, TUNED, CHANGED = 600, 4, 60  # formulae per request; tuned, and changed, per round
+MAX_THRESHOLD = 8.0  # standard deviations
+ROWS = 2048  # formulae evaluated at once
+DIGITS = 3  # of a standard deviation, that a threshold keeps
+
+
+class Decoder:
+    """Formulae for the vectors of a space. basis (N, D): its directions."""
+
+    def __init__(self, scales: Scales, basis: np.ndarray):
+        self.scales, self.basis = scales, basis
+        points = scales.values.shape[2]
+        self.limits = Limits(
+            MAX_THRESHOLD,
+            max(1, points - 1),
+            (0.3, max(1.0, 0.04 * points)),
+            BUDGET,
+            TUNED,
+            CHANGED,
+            front=True,
+        )
+
+    def embed(self, formulae: Sequence[Formula] | Programs) -> np.ndarray:
+        """Unit rows (B, D) float32 of formulae about standardised traces; zero for one that is zero."""
+        programs = formulae if isinstance(formulae, Programs) else Programs.pack(formulae)
+        starts = range(0, len(programs), ROWS)
+        parts = [programs.part(i, min(i + ROWS, len(programs))) for i in starts]
+        rows = [vectors_of(_unit(self._values(part)), self.basis)[0] for part in parts]
+        return np.concatenate(rows).astype(np.float32)
+
+    def decode(
+        self,
+        vectors: np.ndarray,
+        of: Sequence[Formula] | None = None,
+        progress: Progress | None = None,
+    ) -> list[list[Formula]]:
+        """Formulae in the user's units for each row (B, D), of different structure, best first.
+
+        of: the formulae whose vectors these are, about standardised traces; the search starts from them,
+            too, if they are about single variables and in the operators that a search knows.
+        """
+        out: list[list[Formula]] = []
+        for first in range(0, len(vectors), REQUESTS):
+            part = vectors[first : first + REQUESTS]
+            starts = self._nearest(part)
+            if of is not None:
+                for phi, near in zip(of[first : first + REQUESTS], starts, strict=True):
+                    near += [phi] if _is_known(phi) else []
+            found = choose(self.embed, part, starts, self.limits, self._proposals)
+            out += [[self.lift(one.formula) for one in group] for group in found]
+            if progress:
+                progress(len(out) / len(vectors))
+        return out
+
+    def lift(self, phi: Formula) -> Formula:
+        """A formula about standardised traces in the user's units, with rounded thresholds."""
+        phi = plain(phi, self.limits.bound)
+        known = {c.variables[0]: c for c in self.scales.schema.channels}
+        thresholds = phi.thresholds.copy()
+        for i in np.flatnonzero(phi.code[:, 3] >= 0).tolist():
+            (variable, weight), = phi.channels[phi.code[i, 3]]  # fmt: skip
+            channel = known[ops.name_of(variable)]
+            assert weight == 1
+            digits = DIGITS - math.floor(math.log10(channel.std))
+            value = float(thresholds[i]) * channel.std + channel.mean
+            thresholds[i] = round(value, digits) + 0.0
+        return Formula.trusted(phi.code.copy(), thresholds, phi.channels)
+
+    # -- candidates ------------------------------------------------------------------------
+
+    @cached_property
+    def _bank(self) -> tuple[Programs, np.ndarray]:
+        boxes = draw_boxes(self.scales, BOXES, BANK_SEED)
+        drawn = draw_formulae(self.scales, BANK, BANK_SEED, BANK_NODES)
+        drawn = distinct(Programs.join([boxes, drawn]), self.scales, False)
+        return drawn, self.embed(drawn)
+
+    @cached_property
+    def _joints(self) -> tuple[Programs, np.ndarray, np.ndarray]:
+        """Short bank formulae, their robustness (J, n) on some of the traces, and which these are."""
+        bank, _ = self._bank
+        sizes = np.diff(bank.offsets)
+        sizes[:BOXES] = 0  # some may be missing, which does not matter
+        short = np.flatnonzero(sizes <= JOINT_NODES)[: BOXES + JOINED]
+        chosen = bank.select(short)
+        order = np.random.default_rng(BANK_SEED).permutation(len(self.scales.values))
+        traces = np.sort(order[:JOINT_TRACES])
+        return chosen, self._values(chosen, traces), traces
+
+    def _values(self, programs: Programs, traces: np.ndarray | slice = slice(None)) -> np.ndarray:
+        values = self.scales.values[traces]
+        found: np.ndarray = robustness(programs, values, variables=self.scales.variables)
+        return found
+
+    def _nearest(self, vectors: np.ndarray) -> list[list[Formula]]:
+        """The nearest bank formulae, and the negations of those that are nearest to the opposite."""
+        bank, places = self._bank
+        products = vectors @ places.T
+        best = np.argsort(-np.abs(products), axis=1, kind="stable")[:, :NEAREST]
+        used = np.unique(best)
+        formulae = dict(zip(used.tolist(), bank.select(used).unpack(), strict=True))
+        signs = np.take_along_axis(products, best, axis=1)
+        return [
+            [
+                _negated(formulae[j]) if s < 0 else formulae[j]
+                for j, s in zip(row, each, strict=True)
+            ]
+            for row, each in zip(best.tolist(), signs.tolist(), strict=True)
+        ]
+
+    def _proposals(self, target: np.ndarray, phi: Formula) -> list[Formula]:
+        return [*self._joined(target, phi), *self._exchanged(phi)]
+
+    def _joined(self, target: np.ndarray, phi: Formula) -> list[Formula]:
+        """The formula joined with those of the bank that bring it closest to the target."""
+        chosen, others, traces = self._joints
+        leading = principal(self.basis.shape[1])
+        wanted = self.basis[traces, :leading] @ target[:leading]
+        own = self._values(Programs.pack([phi]), traces)[0]
+        scores = []
+        for sign in (1, -1):
+            for join in (np.minimum, np.maximum):
+                values = join(own, sign * others)
+                lengths = np.maximum(np.linalg.norm(values, axis=1), 1e-9)
+                scores.append((values @ wanted) / lengths)
+        flat = np.concatenate(scores)
+        out = []
+        for i in np.argsort(-flat, kind="stable")[:JOINTS].tolist():
+            kind, j = divmod(i, len(others))
+            (psi,) = chosen.part(j, j + 1).unpack()
+            psi = _negated(psi) if kind >= 2 else psi
+            joint: Row = (ops.OR if kind % 2 else ops.AND, 0, 0, None, 0.0)
+            out.append(Formula.from_rows([*phi.rows(), *psi.rows(), joint]))
+        return out
+
+    def _exchanged(self, phi: Formula) -> Iterator[Formula]:
+        """Formulae with one atom about another channel, at the same threshold."""
+        rows = phi.rows()
+        for i, (op, lo, hi, channel, threshold) in enumerate(rows):
+            if channel is None:
+                continue
+            for name in self.scales.variables:
+                if ((name, 1.0),) != channel:
+                    other: Row = (op, lo, hi, ((name, 1.0),), threshold)
+                    yield Formula.from_rows([*rows[:i], other, *rows[i + 1 :]])
+
+
+def front(found: Sequence[Found], node: float) -> list[Found]:
+    """From short to exact: each is closer than all shorter ones, by `node` or more per further node."""
+    kept: list[Found] = []
+    best = -math.inf
+    for one in sorted(found, key=lambda one: (one.formula.size, -one.similarity)):
+        value = one.similarity - node * one.formula.size
+        if value > best:
+            kept, best = [*kept, one], value
+    return kept
+
+
+def refuse_centred() -> RhovecError:
+    return RhovecError(
+        "a centred space cannot be decoded: it does not see a shift of all thresholds; fit a space "
+        "without centred"
+    )
+
+
+def _is_known(phi: Formula) -> bool:
+    try:
+        in_fragment(phi)
+    except RhovecError:
+        return False
+    return all(len(channel) == 1 and channel[0][1] == 1 for channel in phi.channels) and not any(
+        ops.lag_of(channel[0][0]) for channel in phi.channels
+    )
+
+
+def _negated(phi: Formula) -> Formula:
+    return Formula.from_rows([*phi.rows(), (ops.NOT, 0, 0, None, 0.0)])
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    rows = values.astype(np.float64)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9))
