@@ -129,11 +129,7 @@ def test_mistakes(model: Model, tmp_path: Path) -> None:
     assert "cannot be read" in refused(tmp_path / "none.npy")
     assert "cannot be read" in refused(tmp_path / "none.jsonl")
     assert "formula 1, column 6" in refused("x_ > ")
-<<<<<<< HEAD
-    assert "not a folder" in refused(good, "--model", tmp_path / "none")
-=======
     assert "is not a folder" in refused(good, "--model", tmp_path / "none")
->>>>>>> main
     for content in (b"", b"no numbers", good.read_bytes()[:200]):
         bad.write_bytes(content)
         assert "no .npy file of numbers" in refused(bad)

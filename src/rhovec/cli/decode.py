@@ -25,21 +25,15 @@ from .shared import (
     option,
     origins,
     progress_bar,
-<<<<<<< HEAD
-    read_for,
-    read_vectors,
-    schema_for,
-=======
     read_vectors,
     schema_for,
     standardised,
->>>>>>> main
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..formula import Formula
+    from ..formula import Formula, Schema
     from ..models.inverse import Found
     from ..models.model import Model
     from ..spaces import Space
@@ -104,7 +98,6 @@ def decode(
 
     if k is not None and k < 1:
         raise RhovecError(f"-k must be 1 or more, not {k}")
-<<<<<<< HEAD
     loaded = load(space, device)
     known = schema_for(loaded, schema)
     if isinstance(loaded, Space) and (samples, refine, seed, check) != (16, True, 0, None):
@@ -112,12 +105,7 @@ def decode(
             "--samples, --no-refine, --seed and --check are for models: a space of traces searches its "
             "own formulae, and its similarities are exact"
         )
-    request = _read(Reading(**vars(files), formulae=sources), loaded, schema)
-=======
-    loaded = load(model, device)
-    known = schema_for(loaded, schema)
     request = _read(Reading(**vars(files), formulae=sources), loaded, known)
->>>>>>> main
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
     if isinstance(loaded, Space):
@@ -146,8 +134,10 @@ def decode(
     _write(request.facts, [group[:most] for group in found], text_of, as_json)
 
 
-def _read(reading: Reading, model: Model | Space, schema: Path | None) -> Request:
+def _read(reading: Reading, model: Model | Space, schema: Schema | None) -> Request:
     import numpy as np
+
+    from ..models.model import Model
 
     sources = reading.formulae or []
     paths = [s for s in sources if s.lower().endswith(SUFFIXES)]
@@ -164,14 +154,11 @@ def _read(reading: Reading, model: Model | Space, schema: Path | None) -> Reques
     contents = reading.contents(bool(sources))
     if contents and contents[0][1].lstrip().startswith(b"{"):
         return Request(*_json_vectors(contents, model), None)
-<<<<<<< HEAD
-    requirements = read_for(model, reading, schema, contents)
-    vectors = embedded(model, requirements)
-=======
-    given = reading.requirements(schema, contents=contents)
-    requirements = standardised(given, schema)
-    vectors = embedded(model, given if model.schema else requirements)
->>>>>>> main
+    requirements = given = reading.requirements(schema, contents=contents)
+    if isinstance(model, Model):  # answers are sought among lowered formulae
+        requirements = standardised(given, schema)
+        given = given if model.schema else requirements
+    vectors = embedded(model, given)
     facts = [
         {**origin, "request": one.text}
         for one, origin in zip(requirements, origins(requirements), strict=True)

@@ -242,31 +242,7 @@ class Model:
 
         The ends are the given formulae, those between them are decoded.
         """
-<<<<<<< HEAD
-        return interpolated(self, as_formulae([first, second])[0], steps)
-=======
-        if steps < 2:
-            raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
-        ends, _ = self._formulae([first, second])
-        a, b = self.embed(ends).astype(np.float64)
-        angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2
-        shares = np.linspace(0, 1, steps)
-        between = shares[1:-1, None]
-        # Between two that are almost the same, or opposite, take the straight line.
-        straight = min(angle, np.pi - angle) < 1e-4
-        way = (1 - between, between) if straight else (
-            np.sin((1 - between) * angle), np.sin(between * angle)
-        )  # fmt: skip
-        formulae = [ends[0], ends[1]]
-        if steps > 2:
-            decoded = self.decode(way[0] * a + way[1] * b, k=1)
-            formulae[1:1] = [group[0] for group in decoded]
-        near = self.embed(formulae, warn=False) @ np.stack([a, b], axis=1)
-        return [
-            Step(share, phi, *values)
-            for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)
-        ]
->>>>>>> main
+        return interpolated(self, self._formulae([first, second])[0], steps)
 
     @cached_property
     def inverter(self) -> Inverter:
