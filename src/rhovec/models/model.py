@@ -411,13 +411,8 @@ def shipped() -> list[str]:
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{store.CONFIG}"))
 
 
-def interpolated(
-    space: Any,
-    ends: list[Formula],
-    steps: int,
-    similarity: Callable[[np.ndarray], np.ndarray] = np.asarray,
-) -> list[Step]:
-    """`interpolate` of any space with `embed` and `decode`; similarity: of an inner product."""
+def interpolated(space: Any, ends: list[Formula], steps: int) -> list[Step]:
+    """`interpolate` of any space with `embed`, `similarity` and `decode`."""
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
         raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
     a, b = space.embed(ends).astype(np.float64)
@@ -437,7 +432,7 @@ def interpolated(
     formulae = [ends[0], ends[1]]
     if steps > 2:
         formulae[1:1] = [group[0] for group in space.decode(way[0] * a + way[1] * b, k=1)]
-    near = similarity(space.embed(formulae, warn=False) @ np.stack([a, b], axis=1))
+    near = space.similarity(formulae, ends, warn=False)
     return [
         Step(share, phi, *values)
         for share, phi, values in zip(shares.tolist(), formulae, near.tolist(), strict=True)

@@ -301,7 +301,7 @@ class Space:
         if self.centred:
             raise refuse_centred()
         ends = self.scales.read([first, second])[0].unpack()
-        return interpolated(self, ends, steps, lambda rows: kernel_of_cosine(rows, self.sigma2))
+        return interpolated(self, ends, steps)
 
     @cached_property
     def _decoder(self) -> Decoder:
