@@ -44,7 +44,7 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "similarity": (TWO, {"--space": "model", "--n-traces": "20"}),
     "similarity --by kernel": (TWO, {"--n-traces": "20"}),
     "decode": (["good.npy"], {"--space": "model", "--samples": "1"}),
-    "compare": (TWO, {"--n-traces": "20"}),
+    "compare": (TWO, {}),
     "mine": ([], {"--traces": "labelled.csv", "--labels": "verdict", "--budget": "5"}),
     "index build": (["new", "x_0 > 1"], {"--n-traces": "24"}),
     "index add": (["library", "x_0 > 1"], {}),
@@ -53,6 +53,8 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "index duplicates": (["library"], {}),
     "index verify": (["library"], {}),
     "index upgrade": (["old", "new"], {}),
+    "index list": (["postgresql://127.0.0.1:1/nowhere"], {}),
+    "index remove": (["postgresql://127.0.0.1:1/nowhere"], {"--library": "drafts"}),
     "evaluate": (["fidelity"], {"--space": "model", "--formulae": "good.stl"}),
     "bench": ([], {"--space": "model", "--count": "2", "--n-traces": "20"}),
     "demo": ([], {}),
@@ -115,6 +117,7 @@ WORDS = {
     "FORMULA": ["", "x_0 >", "G[0,1 x_0 > 1", "always[3,1] x_0 > 1", "x_0 == 1", "grün?", "x_0 > 1 and",
                 "x_0 * x_1 > 1"],
     "CLAIM": ["", "nonsense"],
+    "URL": ["", "library", "http://127.0.0.1", "postgresql://127.0.0.1:x/team"],
     "--dt": ["", "x", "0", "-1", "nan", "inf", "1e999", "auto"],
     "--resample": ["", "x", "0", "-1", "nan", "0.1"],
     "--max-gap": ["", "x", "-1", "nan"],
@@ -199,7 +202,7 @@ def cases(name: str) -> Iterator[Case]:
         kind = parameter.metavar or parameter.display_type(Context(command))
         if parameter.param_type_name == "argument":
             for value in wrong_values(kind, kind, (name, kind) in WRITTEN, ""):
-                about = (kind, "formula", "claim", Path(value).name)
+                about = (kind, "formula", "claim", "server", Path(value).name)
                 if name == "check" and "x_0 * x_1" in value:
                     continue  # logs have derived channels
                 yield Case(call(to=[*arguments[:place], value, *arguments[place + 1 :]]), about)
@@ -344,7 +347,7 @@ check x_0>1 --traces good.csv --dt 1 --resample 1
 check x_2>1 --traces good.csv
 check x_0>1 --traces good.csv --skip-lines 9
 compare x_0>1
-compare x_0>1 x_0>2 x_0>3
+compare x_0>1 x_0>2 x_0>3 --n-traces 9
 compare x_0>1 x_0>2 --id-column id
 similarity x_0>1
 robustness x_0>1
@@ -482,3 +485,15 @@ def test_control_c(line: str, folder: Path) -> None:
     before = state(folder)
     assert in_process(INTERRUPTED, *line.split(), folder=folder) == (130, "")
     assert state(folder) == before
+
+
+def test_control_c_while_compiled_code_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(**_: object) -> None:
+        raise SystemError("<function> returned a result with an exception set") from cause
+
+    monkeypatch.setattr(COMMAND.commands["parse"], "callback", stopped)
+    cause: BaseException = KeyboardInterrupt()
+    assert call("parse", "x_0 > 1") == (130, "")
+    cause = ValueError()
+    with pytest.raises(SystemError):
+        COMMAND.main(["parse", "x_0 > 1"], prog_name="rhovec")

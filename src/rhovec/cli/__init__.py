@@ -62,6 +62,11 @@ class _Commands(TyperGroup):
             fail(error.format_message() + hint)
         except MemoryError:
             fail("there is not enough memory for that; ask for fewer traces, points or formulae")
+        except SystemError as error:
+            # Ctrl-C while compiled code returns: CPython reports a result with an exception set.
+            if not isinstance(error.__cause__, KeyboardInterrupt):
+                raise
+            sys.exit(130)
         except OSError as error:
             if error.filename is not None:
                 fail(f"{error.filename}: {error.strerror}")

@@ -370,7 +370,8 @@ class TraceFiles:
                 self.traces, layout=self.layout, variables=self.chosen(),
                 id_column=self.id_column, time_column=self.time_column,
             )  # fmt: skip
-        if (self.layout, self.variables) != ("auto", "") or self.id_column or self.time_column:
+        given = (self.layout, self.variables, self.id_column, self.time_column)
+        if given != ("auto", "", None, None):
             raise RhovecError(
                 "--layout, --variables, --id-column and --time-column go with --traces"
             )

@@ -96,7 +96,7 @@ def read_npz(file: Path, options: Options) -> list[Part]:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, SyntaxError, KeyError):
-        raise TraceError(f"{file}: no .npz file of numeric arrays") from None
+        raise TraceError(f"{file}: not an .npz file of numeric arrays") from None
     return _from_vectors(file, arrays, options)
 
 
