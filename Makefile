@@ -30,7 +30,9 @@ test: $(VENV)/developer chromium
 
 # Pages are tried in a browser; without one, these tests fail and say so.
 chromium:
-	@command -v $${CHROMIUM:-chromium} chromium-browser google-chrome > /dev/null || \
+	@for name in $${CHROMIUM:-chromium} chromium-browser google-chrome; do \
+	  command -v $$name > /dev/null && exit 0; \
+	done; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
 	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; \
 	else \

@@ -1,6 +1,7 @@
 """Search in a library of formulae: nearest in meaning, exact re-ranking, duplicates, filters.
 
 index    the library that a user holds;
+arguments  its arguments, checked;
 vectors  the facts that say what made the vectors: a space, a model, or signatures of a kernel;
 backend  where entries live and are searched, as one class to derive from;
 file     the backend in one file: rows in SQLite, an approximate index beside them;

@@ -10,8 +10,6 @@ for another thread or process.
 
 from __future__ import annotations
 
-import operator
-import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +28,15 @@ from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
 from ..spaces.vectors import Kernel, Vectors, as_vectors, kind_of
 from ..traces import BaseMeasure
 from . import version1
+from .arguments import (
+    file_path,
+    identifier_of,
+    identifiers_of,
+    names_of,
+    tags_of,
+    tags_of_each,
+    whole,
+)
 from .backend import Backend, Batch, Facts, Filter, Found, Stored, is_url
 from .file import FileBackend
 from .rows import REPAIR, TYPES, unit_rows
@@ -164,7 +171,7 @@ class Index:
 
             backend = ServerBackend.open(str(path), name)
         else:
-            backend = FileBackend.open(_path(path))
+            backend = FileBackend.open(file_path(path))
         try:
             return cls(backend, vectors)
         except RhovecError:
@@ -181,8 +188,8 @@ class Index:
 
         Entries are numbered anew, without gaps. The old library stays as it is.
         """
-        place = _path(new)
-        with version1.reading(_path(old)) as (facts, batches):
+        place = file_path(new)
+        with version1.reading(file_path(old)) as (facts, batches):
             return cls(FileBackend.create(place, facts, batches))
 
     def save(self, path: str | Path, *, library: str | None = None) -> None:
@@ -193,7 +200,7 @@ class Index:
         if _server_library(path, library):
             _creator(path, library)(self._backend.facts, self._backend.batches()).close()
         else:
-            self._backend.copy(_path(path))
+            self._backend.copy(file_path(path))
 
     def close(self) -> None:
         self._closing()
@@ -235,7 +242,7 @@ class Index:
         """Remove entries: all of these, or none if one does not exist."""
         several = isinstance(ids, Iterable) and not isinstance(ids, str | bytes)
         listed: list[Any] = list(ids) if several else [ids]  # type: ignore[arg-type]
-        self._backend.delete([_whole(i, "ids") for i in listed])
+        self._backend.delete([whole(i, "ids") for i in listed])
 
     def flush(self) -> None:
         """Complete the approximate index now and write it, instead of at some later search.
@@ -272,13 +279,13 @@ class Index:
             kernel: your own; or with True the one that the vectors approximate, with 10,000 other
             traces of mu0 (or your traces).
         """
-        k = _whole(k, "k")
+        k = whole(k, "k")
         if k < 1:
             raise RhovecError(f"k must be 1 or more, not {k}")
         chosen = Filter(
-            _names(variables, "variables"),
-            _names(tags, "tags"),
-            None if max_depth is None else _whole(max_depth, "max_depth"),
+            names_of(variables, "variables"),
+            names_of(tags, "tags"),
+            None if max_depth is None else whole(max_depth, "max_depth"),
         )
         if not isinstance(rerank, bool | SampledKernel):
             raise RhovecError(f"rerank must be True, False or a kernel, not {rerank!r}")
@@ -460,7 +467,7 @@ def _embedded(
     if not isinstance(formulae, Iterable):
         raise RhovecError(f"formulae must be a formula or a list of them, not {formulae!r:.80}")
     total = len(formulae) if isinstance(formulae, Sequence) else None
-    items, identifiers, labels = iter(formulae), _identifiers(requirements), _tags_of_each(tags)
+    items, identifiers, labels = iter(formulae), identifiers_of(requirements), tags_of_each(tags)
     done = 0
     while chunk := list(islice(items, CHUNK)):
         parsed = _parsed(chunk, schema)
@@ -488,8 +495,8 @@ def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -
     """The entry to store: what the item says itself, completed by the arguments."""
     if not isinstance(item, Requirement):
         return Requirement(phi, name or "", tags=tuple(tags))
-    identifier = name or _identifier(item.id or None) or ""
-    return replace(item, formula=phi, id=identifier, tags=(*_labels(item.tags), *tags))
+    identifier = name or identifier_of(item.id or None) or ""
+    return replace(item, formula=phi, id=identifier, tags=(*tags_of(item.tags), *tags))
 
 
 def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -536,7 +543,7 @@ def _creator(path: Any, library: Any) -> Callable[[Facts, Iterator[Batch]], Back
         from .server import ServerBackend
 
         return partial(ServerBackend.create, path, name)
-    return partial(FileBackend.create, None if path is None else _path(path))
+    return partial(FileBackend.create, None if path is None else file_path(path))
 
 
 def _server_library(path: Any, library: Any) -> str | None:
@@ -550,69 +557,3 @@ def _server_library(path: Any, library: Any) -> str | None:
     if not isinstance(library, str) or not library.strip() or not library.isprintable():
         raise RhovecError(f"library must be the name of a library on the server, not {library!r}")
     return library
-
-
-def _path(path: Any) -> Path:
-    try:
-        if (name := os.fspath(path)) and "\0" not in name:
-            return Path(path)
-    except TypeError:
-        pass
-    raise RhovecError(f"path must be the name of a file, not {path!r}")
-
-
-def _whole(number: Any, name: str) -> int:
-    """An int or a NumPy integer as an int."""
-    try:
-        if isinstance(number, bool | np.bool_):
-            raise TypeError
-        return operator.index(number)
-    except TypeError:
-        what = "whole numbers" if name == "ids" else "a whole number"
-        raise RhovecError(f"{name} must be {what}, not {number!r}") from None
-
-
-def _names(names: Any, argument: str) -> frozenset[str]:
-    return frozenset(_texts(names, argument))
-
-
-def _texts(names: Any, argument: str) -> list[str]:
-    listed = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
-    for name in listed:
-        if not isinstance(name, str):
-            raise RhovecError(f"{argument} must be text, not {name!r}")
-    return listed
-
-
-def _tags_of_each(tags: Any) -> Iterator[list[str]]:
-    listed = [tags] if isinstance(tags, str) or not isinstance(tags, Iterable) else list(tags)
-    if any(isinstance(tag, Iterable) and not isinstance(tag, str) for tag in listed):
-        return (_labels(each) for each in listed)
-    return repeat(_labels(listed))
-
-
-def _labels(tags: Any) -> list[str]:
-    listed = _texts(tags, "tags")
-    for tag in listed:
-        if not tag.strip() or not tag.isprintable():
-            raise RhovecError(f"tags must be printable text, not {tag!r}")
-    return listed
-
-
-def _identifiers(requirements: Any) -> Iterator[str | None]:
-    if requirements is None:
-        return repeat(None)
-    listed = requirements
-    if isinstance(requirements, str) or not isinstance(requirements, Iterable):
-        listed = [requirements]
-    return map(_identifier, listed)
-
-
-def _identifier(requirement: Any) -> str | None:
-    if requirement is None:
-        return None
-    if not isinstance(requirement, str) or not requirement.strip() or not requirement.isprintable():
-        raise RhovecError(
-            f"requirements must be identifiers such as REQ-12, or None, not {requirement!r}"
-        )
-    return requirement
