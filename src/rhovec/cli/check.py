@@ -32,6 +32,7 @@ from .shared import (  # READING and FormulaFiles: in annotations of fields that
     FormulaFiles,  # noqa: F401
     JsonLines,
     Reading,
+    TraceFiles,
     option,
     progress_bar,
     split_names,
@@ -55,7 +56,7 @@ STYLES = {"violated": "red", "open": "yellow", "holds so far": "green", "holds":
 
 
 @dataclass(frozen=True)
-class LogReading(Reading):
+class LogReading(TraceFiles, Reading):
     """Requirements and logs, and how they are read."""
 
     dt: Annotated[
@@ -64,17 +65,6 @@ class LogReading(Reading):
             metavar="SECONDS",
             help="Sampling step of logs without times; without it, their time bounds are numbers of "
             "samples.",
-            rich_help_panel=TRACES,
-        ),
-    ] = None
-    traces: Annotated[
-        list[Path] | None,
-        option(
-            "--traces",
-            "-t",
-            metavar="PATH",
-            help="A .csv, .tsv, .parquet, .mat, .npy or .npz file of logs, or a folder of them. "
-            "May be repeated.",
             rich_help_panel=TRACES,
         ),
     ] = None
@@ -116,25 +106,6 @@ class LogReading(Reading):
             rich_help_panel=TRACES,
         ),
     ] = "unknown"
-    layout: Annotated[
-        Literal["auto", "wide", "long", "rows"],
-        typer.Option(
-            help="wide: one column per variable; long: the columns `variable` and `value`; rows: one "
-            "row per log.",
-            rich_help_panel=TRACES,
-        ),
-    ] = "auto"
-    id_column: Annotated[
-        str | None,
-        option(
-            help="Column that tells the logs of a file apart (default: trace, id or trace_id).",
-            rich_help_panel=TRACES,
-        ),
-    ] = None
-    time_column: Annotated[
-        str | None,
-        option(help="Column of times (default: time, t or timestamp).", rich_help_panel=TRACES),
-    ] = None
     time_unit: Annotated[
         str | None,
         option(

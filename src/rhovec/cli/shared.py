@@ -345,7 +345,8 @@ class TraceFiles:
         ),
     ] = None
     time_column: Annotated[
-        str | None, option(help="Column of times (default: time or t).", rich_help_panel=TRACES)
+        str | None,
+        option(help="Column of times (default: time, t or timestamp).", rich_help_panel=TRACES),
     ] = None
     variables: Annotated[
         str,
