@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -197,3 +198,9 @@ def test_importing_rhovec_loads_nothing_heavy() -> None:
     loaded = set(run.stdout.split())
     assert {"rhovec", "numpy"} <= loaded
     assert not loaded & (HEAVY | {"typer", "rich"})
+
+
+def test_patterns_have_no_possessive_groups() -> None:
+    # (?:...)*+ consumes text even where it fails half-way, in the re of Python before 3.11.5.
+    found = [path for path in PACKAGE.rglob("*.py") if re.search(r"\)[*+?]\+", path.read_text())]
+    assert found == []

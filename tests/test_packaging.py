@@ -79,7 +79,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) 
 def test_the_sdist_builds_the_same_wheel(built: tuple[Path, Path], tmp_path: Path) -> None:
     wheel, sdist = built
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # from Python 3.11.4 on
+        archive.extractall(tmp_path)
     (source,) = tmp_path.iterdir()
     there = {p.name for p in source.iterdir()}
     assert there >= {"src", "tests", "docs", "reproduction", "README.md", "Makefile"}

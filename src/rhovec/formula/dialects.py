@@ -61,7 +61,7 @@ class _Rtamt(Reader):
 
     tool = "rtamt"
     token_pattern = re.compile(
-        rf"""(?: \s | //[^\n]* | /\*.*?\*/ )*+
+        rf"""(?>(?: \s | //[^\n]* | /\*.*?\*/ )*)
              (?: (?P<symbol><->|->|!==|==|>=|<=|[-+*/<>=!&|()\[\]:,;])
                | (?P<name>[A-Za-z_$][\w$./]*) | (?P<number>{NUMBER})
                | (?P<end>\Z) | (?P<unknown>.) )""",

@@ -9,9 +9,11 @@ from ..errors import ParseError
 from . import operators as ops
 from .operators import Channel
 
-# Possessive quantifiers (*+, ++, ?+): a token is as long as it can be, and nothing is tried twice.
-_NUMBER = r"(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][+-]?\d++)?+"
-NAME = r"[^\W\d]\w*+(?:\.[^\W\d]\w*+)*+"
+# Possessive quantifiers (*+, ++, ?+) and atomic groups (?>...): a token is as long as it can be, and
+# nothing is tried twice. Groups are atomic, not possessive: before Python 3.11.5, a possessive group
+# that fails half-way keeps what it has consumed.
+_NUMBER = r"(?>(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?)"
+NAME = r"[^\W\d]\w*+(?>(?:\.[^\W\d]\w*+)*)"
 _CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # with line breaks, and half characters
 TOKEN = re.compile(
     rf"""\s*+(?: (?P<symbol><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||/\\|\\/
@@ -20,7 +22,7 @@ TOKEN = re.compile(
                | (?P<end>\Z) | (?P<unknown>.) )""",
     re.VERBOSE | re.DOTALL,
 )
-QUOTED = re.compile(rf"""`(?:[^`{_CONTROL}]|``)++`|"(?:[^"{_CONTROL}]|"")++\"""")
+QUOTED = re.compile(rf"""`(?>(?:[^`{_CONTROL}]|``)+)`|"(?>(?:[^"{_CONTROL}]|"")+)\"""")
 DIGITS = re.compile(r"\d+")
 DECIMAL = re.compile(_NUMBER)
 _WHOLE_NAME = re.compile(NAME)
@@ -74,8 +76,8 @@ PLAIN_WINDOW = re.compile(r"\s*+\[\s*+(\d{1,15}+)\s*+[,:]\s*+(\d{1,15}+|inf)\s*+
 BRACKET = re.compile(r"\s*+\[")
 # A unit, which follows a number: km/h, m/s^2, degC, %. Words of operators are none.
 _UNIT_WORD = rf"""(?!{_any_of({s for s in RESERVED if s.isidentifier()} - {"min"})})
-                  (?:[^\W\d]\w*+|[°%]\w*+) (?:\s*+(?:\^|\*\*)\s*+-?\d{{1,2}}+(?!\d))?+"""
-UNIT = re.compile(rf"\s*+({_UNIT_WORD}(?:\s*+[*/·]\s*+{_UNIT_WORD})*+)", re.VERBOSE)
+                  (?:[^\W\d]\w*+|[°%]\w*+) (?>(?:\s*+(?:\^|\*\*)\s*+-?\d{{1,2}}+(?!\d))?)"""
+UNIT = re.compile(rf"\s*+({_UNIT_WORD}(?>(?:\s*+[*/·]\s*+{_UNIT_WORD})*))", re.VERBOSE)
 
 
 @lru_cache(maxsize=4096)

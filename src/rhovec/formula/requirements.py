@@ -42,14 +42,15 @@ Number = int | float | str | Decimal
 
 MAX_WRITTEN_OUT = 5_000_000  # nodes that the definitions of all formulae together may bring in
 
-_COMMENT = re.compile(r"""((?:[^"`#]++|"[^"]*+"|`[^`]*+`|["`])*+)#.*""")
+_COMMENT = re.compile(r"""((?>(?:[^"`#]++|"[^"]*+"|`[^`]*+`|["`])*))#.*""")
 _QUOTED = re.compile(r""""[^"]*+"|`[^`]*+`""")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _NOT_UTF8 = re.compile(
     "[\udc80-\udcff]"
 )  # bytes that are not text, as `surrogateescape` reads them
 _HEADER = re.compile(
-    r"""\s*+ (?P<name>[\w./-]++) \s*+ (?:"(?P<title>[^"\n]*+)"\s*+)?+ (?:\[(?P<tags>[^][\n]*+)\]\s*+)?+
+    r"""\s*+ (?P<name>[\w./-]++) \s*+ (?>(?:"(?P<title>[^"\n]*+)"\s*+)?)
+        (?>(?:\[(?P<tags>[^][\n]*+)\]\s*+)?)
         :(?![:=])""",
     re.VERBOSE,
 )
