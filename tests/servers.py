@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 
 NOBODY = 65534  # PostgreSQL refuses to run as root
+# Popen's user= makes it fork, and a fork while another thread multiplies matrices can stop OpenBLAS.
+AS_NOBODY = (
+    f"import os, sys; os.setgid({NOBODY}); os.setuid({NOBODY}); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def free_port() -> int:
@@ -43,8 +48,8 @@ class Postgres:
         self.folder = Path(tempfile.mkdtemp(prefix="rhovec-postgres-", dir="/tmp"))
         self.port, self.password = free_port(), secrets.token_hex(8)
         self.process: subprocess.Popen[bytes] | None = None
-        self._owner = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
-        if self._owner:
+        self._starter = [sys.executable, "-I", "-S", "-c", AS_NOBODY] if os.geteuid() == 0 else []
+        if self._starter:
             self.folder.chmod(0o755)
             os.chown(self.folder, NOBODY, NOBODY)
         secret = self.folder / "password"
@@ -69,8 +74,8 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [self.programs / program, *arguments], cwd=self.folder, capture_output=True, text=True,
-            check=False, **self._owner,  # type: ignore[call-overload]
+            [*self._starter, self.programs / program, *arguments], cwd=self.folder,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"PostgreSQL cannot start: {program}: {done.stderr[-2000:]}"
 
@@ -78,11 +83,11 @@ class Postgres:
         """Start, and wait until it takes connections."""
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.data, "-p", str(self.port),
+                [*self._starter, self.programs / "postgres", "-D", self.data, "-p", str(self.port),
                  "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
                  "-c", "shared_buffers=256MB", "-c", "max_connections=50"],
-                cwd=self.folder, stdout=log, stderr=log, start_new_session=True, **self._owner,
-            )  # type: ignore[call-overload]  # fmt: skip
+                cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
         end = time.monotonic() + 60
         ready = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         while subprocess.run(ready, check=False).returncode != 0:
@@ -114,6 +119,18 @@ def postgres() -> Iterator[Postgres]:
         yield server
     finally:
         server.stop()
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+
+def value(url: str, query: str) -> Any:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query).fetchone()  # type: ignore[call-overload]
+        return row and row[0]
 
 
 class Cluster:
