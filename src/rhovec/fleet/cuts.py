@@ -13,8 +13,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..errors import TraceError
+from ..machine import cores
 from ..traces.logs import READERS
-from ..traces.remote import Stored, file_system, first_line, local_copy
+from ..traces.remote import Stored, file_system, first_line, local_copy, remote_name
 from ..traces.tables import Options, find_roles
 from .table import as_arrays, traces_of
 
@@ -76,7 +77,8 @@ def opened(name: str) -> Any:
     from pyarrow import parquet
 
     system, path = file_system(name)
-    return parquet.ParquetFile(system.open_input_file(path))
+    far = remote_name(name) is not None  # then many small reads are slower than a few large ones
+    return parquet.ParquetFile(system.open_input_file(path), pre_buffer=far)
 
 
 def _is_listed(found: Any, roles: Any) -> bool:
@@ -124,7 +126,9 @@ def read_piece(piece: Piece, options: Options) -> Arrays:
             roles = find_roles(piece.file, header, options)
             used = list(dict.fromkeys(header[place] for place in roles.used))
             if piece.last is None:
-                return traces_of(found.read(columns=used), piece.file, options)
+                return traces_of(
+                    found.read(columns=used, use_threads=cores() > 1), piece.file, options
+                )
             if _is_listed(found, roles):
                 return _numbered(found, piece, used, roles, options)
             table = _between_traces(found, piece, used, roles)
@@ -136,7 +140,9 @@ def read_piece(piece: Piece, options: Options) -> Arrays:
 def _numbered(found: Any, piece: Piece, used: list[str], roles: Any, options: Options) -> Arrays:
     """Row groups whose rows are traces; without identifiers, their numbers are those of the file."""
     assert piece.last is not None
-    table = found.read_row_groups(range(piece.first, piece.last), columns=used)
+    table = found.read_row_groups(
+        range(piece.first, piece.last), columns=used, use_threads=cores() > 1
+    )
     if roles.id is None and table.num_rows:
         before = sum(found.metadata.row_group(i).num_rows for i in range(piece.first))
         ids, values, names = traces_of(table, piece.file, options)
@@ -152,7 +158,9 @@ def _between_traces(found: Any, piece: Piece, used: list[str], roles: Any) -> An
     assert piece.last is not None
     borders = [border for border in _borders(found, roles) if border is not None]
     name = found.schema_arrow.names[roles.id]
-    table = found.read_row_groups(range(piece.first, piece.last), columns=used)
+    table = found.read_row_groups(
+        range(piece.first, piece.last), columns=used, use_threads=cores() > 1
+    )
     if piece.first and borders[piece.first - 1][1] == borders[piece.first][0]:
         table = table.filter(pc.not_equal(table.column(name), borders[piece.first][0]))
     last, group = borders[piece.last - 1][1], piece.last
