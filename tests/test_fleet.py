@@ -187,7 +187,7 @@ def test_what_cannot_be_read_is_counted(folder: tuple[Path, np.ndarray]) -> None
     assert "there is no column 'x_1'" in told["lacks.csv"] and "column" in told["nan.csv"]
     assert report.files == 10
     for source, reason in (
-        (place / "none", "no such file"), (place / "notes.md", "must end in"), ([], "no trace file"),
+        (place / "none", "no such file"), (place / "notes.md", "must end in"), ([], "no file given"),
     ):  # fmt: skip
         with pytest.raises(TraceError, match=reason):
             evaluate(FORMULAE, source)

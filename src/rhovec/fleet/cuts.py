@@ -8,9 +8,9 @@ border belongs to the piece in which it begins, and the next piece leaves its ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import TraceError
 from ..machine import cores
@@ -21,6 +21,7 @@ from .table import as_arrays, traces_of
 
 TASK_BYTES = 64 << 20  # of files or row groups, as they are stored
 TASK_FILES = 1000
+T = TypeVar("T")
 
 Arrays = tuple[list[str], Any, tuple[str, ...]]  # identifiers, values for the engine, variables
 
@@ -35,18 +36,27 @@ class Piece(NamedTuple):
 
 def tasks_of(files: Sequence[Stored], options: Options) -> Iterator[list[Piece]]:
     """All files as tasks, in their order."""
-    waiting: list[Piece] = []
+
+    def pieces() -> Iterator[tuple[Piece, int]]:
+        for file in files:
+            if file.size > TASK_BYTES and file.suffix == ".parquet":
+                yield from ((piece, TASK_BYTES) for piece in _cut(file, options))
+            else:
+                yield Piece(file.name), file.size
+
+    return grouped(pieces(), TASK_BYTES)
+
+
+def grouped(pieces: Iterable[tuple[T, int]], most: int) -> Iterator[list[T]]:
+    """Pieces, each given with its bytes, as tasks of at most that many bytes, or of one piece."""
+    waiting: list[T] = []
     size = 0
-    for file in files:
-        if waiting and (size + file.size > TASK_BYTES or len(waiting) >= TASK_FILES):
+    for piece, own in pieces:
+        if waiting and (size + own > most or len(waiting) >= TASK_FILES):
             yield waiting
             waiting, size = [], 0
-        if file.size > TASK_BYTES and file.suffix == ".parquet":
-            for piece in _cut(file, options):
-                yield [piece]
-        else:
-            waiting.append(Piece(file.name))
-            size += file.size
+        waiting.append(piece)
+        size += own
     if waiting:
         yield waiting
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,7 +49,7 @@ def file_system(name: str) -> tuple[Any, str]:
         from pyarrow import fs
     except ImportError:
         raise MissingDependencyError(
-            'files in object storage need pyarrow: pip install "rhovec[data]"'
+            'such runs read and write files with pyarrow: pip install "rhovec[data]"'
         ) from None
     if remote_name(name) is None:
         return fs.LocalFileSystem(), str(Path(name).absolute())
@@ -60,14 +60,21 @@ def file_system(name: str) -> tuple[Any, str]:
     return system, path
 
 
-def find_stored(paths: Sequence[PathLike]) -> list[Stored]:
-    """The files that are named, and those in and below folders that are, in a natural order."""
-    from pyarrow import fs
+def find_stored(
+    paths: Sequence[PathLike],
+    suffixes: Sequence[str] = IN_FOLDERS,
+    named: Collection[str] | None = tuple(READERS),
+) -> list[Stored]:
+    """The files that are named, and those in and below folders that are, in a natural order.
 
+    suffixes: of files in folders; named: of files that are named (None: any).
+    """
     files: list[Stored] = []
     for path in paths:
         name = remote_name(path) or str(path)
         system, place = file_system(name)
+        from pyarrow import fs
+
         bare, mark, query = name.partition("?")
         try:
             (info,) = system.get_file_info([place.rstrip("/")])
@@ -75,10 +82,10 @@ def find_stored(paths: Sequence[PathLike]) -> list[Stored]:
                 found = [
                     one
                     for one in system.get_file_info(fs.FileSelector(info.path, recursive=True))
-                    if one.type == fs.FileType.File and Path(one.path).suffix.lower() in IN_FOLDERS
+                    if one.type == fs.FileType.File and Path(one.path).suffix.lower() in suffixes
                 ]
                 if not found:
-                    raise TraceError(f"{name}: there is no {', '.join(IN_FOLDERS)} file in it")
+                    raise TraceError(f"{name}: there is no {', '.join(suffixes)} file in it")
             elif info.type == fs.FileType.File:
                 found = [info]
             else:
@@ -90,10 +97,10 @@ def find_stored(paths: Sequence[PathLike]) -> list[Stored]:
             files.append(
                 Stored(f"{bare.rstrip('/')}{below}{mark}{query}", one.size, one.mtime_ns or 0)
             )
-            if files[-1].suffix not in READERS:
-                raise TraceError(f"{name}: the name must end in {', '.join(READERS)}")
+            if named is not None and files[-1].suffix not in named:
+                raise TraceError(f"{name}: the name must end in {', '.join(named)}")
     if not files:
-        raise TraceError("no trace file given")
+        raise TraceError("no file given")
     return files
 
 
