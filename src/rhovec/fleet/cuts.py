@@ -9,13 +9,14 @@ border belongs to the piece in which it begins, and the next piece leaves its ro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from ..errors import TraceError
 from ..machine import cores
 from ..traces.logs import READERS
-from ..traces.remote import Stored, file_system, first_line, local_copy, remote_name
+from ..traces.remote import Stored, file_system, first_line, local_copy, patient, remote_name
 from ..traces.tables import Options, find_roles
 from .table import as_arrays, traces_of
 
@@ -131,20 +132,24 @@ def read_piece(piece: Piece, options: Options) -> Arrays:
     import pyarrow
 
     try:
-        with opened(piece.file) as found:
-            header = found.schema_arrow.names
-            roles = find_roles(piece.file, header, options)
-            used = list(dict.fromkeys(header[place] for place in roles.used))
-            if piece.last is None:
-                return traces_of(
-                    found.read(columns=used, use_threads=cores() > 1), piece.file, options
-                )
-            if _is_listed(found, roles):
-                return _numbered(found, piece, used, roles, options)
-            table = _between_traces(found, piece, used, roles)
-            return traces_of(table, piece.file, options) if table.num_rows else ([], None, ())
+        arrays: Arrays = patient(piece.file, partial(_read_parquet, piece, options))
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(f"{piece.file}: no readable parquet file: {first_line(error)}") from None
+    return arrays
+
+
+def _read_parquet(piece: Piece, options: Options) -> Arrays:
+    with opened(piece.file) as found:
+        header = found.schema_arrow.names
+        roles = find_roles(piece.file, header, options)
+        used = list(dict.fromkeys(header[place] for place in roles.used))
+        if piece.last is None:
+            table = found.read(columns=used, use_threads=cores() > 1)
+            return traces_of(table, piece.file, options)
+        if _is_listed(found, roles):
+            return _numbered(found, piece, used, roles, options)
+        table = _between_traces(found, piece, used, roles)
+        return traces_of(table, piece.file, options) if table.num_rows else ([], None, ())
 
 
 def _numbered(found: Any, piece: Piece, used: list[str], roles: Any, options: Options) -> Arrays:

@@ -11,20 +11,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from ..errors import RhovecError, TraceError
+from ..errors import RhovecError
 from ..files import write_file
 from ..tasks import completed
 from ..traces.logs import PathLike
-from ..traces.remote import file_system, first_line, remote_name
+from ..traces.remote import file_system, first_line, patient, remote_name
 
 FORMAT = 2  # of result files
 KEY = b"rhovec"  # of their metadata
-ATTEMPTS, PAUSE = 6, 0.1  # at a store that fails; seconds, which double
 
 
 class Part(Protocol):
@@ -100,20 +98,6 @@ def do_task(
     if out is not None:
         _write(out, name, table.replace_schema_metadata({KEY: part.to_json()}))
     return part
-
-
-def patient(name: str, work: Callable[[], Any]) -> Any:
-    """Do work with a file; again if object storage fails, but not if it refuses."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return work()
-        except (OSError, TraceError) as error:
-            told = str(error)
-            final = attempt == ATTEMPTS - 1 or "ACCESS_DENIED" in told or "NOT_FOUND" in told
-            if final or remote_name(name) is None or "When " not in told:
-                raise
-            time.sleep(PAUSE * 2**attempt)
-    raise AssertionError
 
 
 def _known(out: str | None, names: Sequence[str]) -> set[str]:

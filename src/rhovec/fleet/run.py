@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,7 +191,7 @@ def _evaluated(plan: Plan, piece: Piece) -> tuple[list[str], np.ndarray]:
     options = plan.options
     if piece.file.partition("?")[0].lower().endswith(".npy"):
         options = replace(options, variables=plan.arrays)
-    ids, values, names = parts.patient(piece.file, partial(read_piece, piece, options))
+    ids, values, names = read_piece(piece, options)
     if not ids:
         return [], np.empty((len(plan.formulae), 0))
     stem = Path(piece.file.partition("?")[0]).stem

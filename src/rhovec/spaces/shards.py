@@ -29,7 +29,7 @@ from ..formula.requirements import Statement, split_header, without_comment
 from ..formula.schema import Schema
 from ..models.model import Model, Precision, shipped
 from ..traces.logs import PathLike
-from ..traces.remote import Stored, file_system, find_stored, first_line
+from ..traces.remote import Stored, file_system, find_stored, first_line, patient
 from .space import MISSED, Space
 from .vectors import load
 
@@ -208,7 +208,7 @@ def embed_lines(plan: Plan, pieces: Sequence[Lines]) -> tuple[Part, Any]:
     errors: dict[int, str] = {}  # by statement
     for piece in pieces:
         try:
-            lines = parts.patient(piece.file, partial(_read, piece))
+            lines = patient(piece.file, partial(_read, piece))
         except (RhovecError, OSError) as error:
             reason = str(error) if isinstance(error, RhovecError) else (
                 f"{piece.file}: cannot be read: {first_line(error)}"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from ..errors import MissingDependencyError, TraceError
 from ..formula.core import natural_key
 from .logs import IN_FOLDERS, READERS, PathLike
 
+ATTEMPTS, PAUSE = 6, 0.1  # at a store that fails; seconds, which double
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 # A Path turns s3:// into s3:/, and paths on the command line are Paths.
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
@@ -77,11 +80,12 @@ def find_stored(
 
         bare, mark, query = name.partition("?")
         try:
-            (info,) = system.get_file_info([place.rstrip("/")])
+            (info,) = patient(name, partial(system.get_file_info, [place.rstrip("/")]))
             if info.type == fs.FileType.Directory:
+                below = fs.FileSelector(info.path, recursive=True)
                 found = [
                     one
-                    for one in system.get_file_info(fs.FileSelector(info.path, recursive=True))
+                    for one in patient(name, partial(system.get_file_info, below))
                     if one.type == fs.FileType.File and Path(one.path).suffix.lower() in suffixes
                 ]
                 if not found:
@@ -93,9 +97,9 @@ def find_stored(
         except OSError as error:
             raise TraceError(f"{name}: cannot be read: {first_line(error)}") from None
         for one in sorted(found, key=lambda one: natural_key(one.path)):
-            below = one.path[len(info.path) :]
+            rest = one.path[len(info.path) :]
             files.append(
-                Stored(f"{bare.rstrip('/')}{below}{mark}{query}", one.size, one.mtime_ns or 0)
+                Stored(f"{bare.rstrip('/')}{rest}{mark}{query}", one.size, one.mtime_ns or 0)
             )
             if named is not None and files[-1].suffix not in named:
                 raise TraceError(f"{name}: the name must end in {', '.join(named)}")
@@ -113,13 +117,31 @@ def local_copy(name: str) -> Iterator[Path]:
     system, place = file_system(name)
     with tempfile.TemporaryDirectory(prefix="rhovec-") as folder:
         path = Path(folder) / Path(place).name
-        try:
+
+        def fetch() -> None:
             with system.open_input_stream(place) as source, path.open("wb") as copy:
                 while data := source.read(1 << 24):
                     copy.write(data)
+
+        try:
+            patient(name, fetch)
         except OSError as error:
             raise TraceError(f"{name}: cannot be read: {first_line(error)}") from None
         yield path
+
+
+def patient(name: str, work: Callable[[], Any]) -> Any:
+    """Do work with a file; again if object storage fails, but not if it refuses."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except (OSError, TraceError) as error:
+            told = str(error)
+            final = attempt == ATTEMPTS - 1 or "ACCESS_DENIED" in told or "NOT_FOUND" in told
+            if final or remote_name(name) is None or "When " not in told:
+                raise
+            time.sleep(PAUSE * 2**attempt)
+    raise AssertionError
 
 
 def first_line(error: BaseException) -> str:
