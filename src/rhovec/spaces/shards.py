@@ -148,7 +148,7 @@ def embed_files(
     loaded = load(space, device, precision) if space is not None else load(None, device, precision)
     chosen, own = kind or ("kernel" if isinstance(loaded, Model) else "cosine"), loaded.schema
     if not isinstance(loaded, Model) and chosen != "cosine":
-        raise RhovecError('kind="kernel" is for models: a space of traces has cosine vectors')
+        raise RhovecError("a space of traces has cosine vectors; kind kernel is for models")
     if own is not None and schema is not None:
         raise RhovecError("a schema is for models: the space has its own names, units and scales")
     known = own or schema
