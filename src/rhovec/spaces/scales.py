@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,8 @@ def as_given(traces: Any, variables: Sequence[str] | None) -> Given:
             raise TraceError("these traces have names already; leave out variables")
         dt = traces.dt if isinstance(traces, Traces) else None
         traces, variables = traces.values, traces.variables
+    if isinstance(traces, str | Path):
+        raise TraceError("traces must be numbers: read files with rv.read_traces")
     used = list(traces) if isinstance(traces, Mapping) else []
     found = as_trace_array(traces, variables, used)
     if found.is_torch:
@@ -76,7 +79,8 @@ def schema_of(
     for i, name in enumerate(given.variables):
         values = given.values[:, i].astype(np.float64)
         flag = name in names or bool(((values == 0) | (values == 1)).all())
-        mean, std = (0.0, 1.0) if flag else (float(values.mean()), float(values.std()))
+        with np.errstate(over="ignore"):  # what cannot be scaled is refused below
+            mean, std = (0.0, 1.0) if flag else (float(values.mean()), float(values.std()))
         if not flag and values.min() == values.max():
             constant.append(name)
             continue
@@ -121,12 +125,21 @@ class Scales:
         if isinstance(formulae, Programs) or (
             options.pop("dt") == 1 and all(v in (None, set(), {}) for v in options.values())
         ):
-            return as_programs(formulae)
+            return self._known_in(as_programs(formulae))
         single = is_single(formulae)
         if single or isinstance(formulae, Iterable):
             items: Any = [formulae] if single else formulae
             formulae = [self.schema.parse(one) if isinstance(one, str) else one for one in items]
-        return as_programs(formulae)[0], single
+        return self._known_in((as_programs(formulae)[0], single))
+
+    def _known_in(self, found: tuple[Programs, bool]) -> tuple[Programs, bool]:
+        names = {ops.name_of(v) for channel in found[0].channels for v, _ in channel}
+        absent = sorted(names.difference(self.variables))
+        if absent:
+            raise FormulaError(
+                f"a formula uses {listed(absent)}, but the space has {listed(self.variables)}"
+            )
+        return found
 
     @property
     def variables(self) -> tuple[str, ...]:
