@@ -21,11 +21,11 @@ from ..formula import Schema
 from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.operators import Channel
-from ..formula.printer import channel_text
+from ..formula.printer import channel_text, excerpt
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_programs, is_single
 from ..formula.schema import SchemaChannel
-from ..kernel import CentredKernel, StlKernel
+from ..kernel import CentredKernel, StlKernel, formula_of_row
 from ..robustness import robustness
 from ..robustness.inputs import as_trace_array
 from ..traces import TraceMeasure
@@ -133,12 +133,14 @@ class Scales:
         return self._known_in((as_programs(formulae)[0], single))
 
     def _known_in(self, found: tuple[Programs, bool]) -> tuple[Programs, bool]:
-        names = {ops.name_of(v) for channel in found[0].channels for v, _ in channel}
-        absent = sorted(names.difference(self.variables))
-        if absent:
-            raise FormulaError(
-                f"a formula uses {listed(absent)}, but the space has {listed(self.variables)}"
-            )
+        programs, known = found[0], set(self.variables)
+        for i, channel in enumerate(programs.channels):
+            absent = [name for v, _ in channel if (name := ops.name_of(v)) not in known]
+            if absent:
+                phi = formula_of_row(programs, int((programs.code[:, 3] == i).argmax()))
+                raise FormulaError(
+                    f"{excerpt(phi)} uses {absent[0]}, but the space has {listed(self.variables)}"
+                )
         return found
 
     @property
