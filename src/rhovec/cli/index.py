@@ -116,8 +116,8 @@ def build(
         ),
     ] = None,
     stored: Annotated[
-        Literal["float32", "float16"],
-        typer.Option(help="Type of the stored numbers; float16 halves the file."),
+        Literal["float32", "float16", "int8"],
+        typer.Option(help="Type of the stored numbers; float16 halves the file, int8 quarters it."),
     ] = "float32",
     schema: SchemaFile = None,
     n_traces: Annotated[
