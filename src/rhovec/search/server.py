@@ -38,7 +38,8 @@ from .database import (
     sql,
 )
 from .file import FileBackend
-from .rows import REPAIR, Part, checksum_of, signed, unit_rows
+from .numbers import unit_rows
+from .rows import REPAIR, Part, checksum_of, signed
 
 MAX_DIMENSION = 16_000  # numbers per vector, pgvector's limit
 COMPACT, MAX_WHOLE = 96, 128  # numbers per compact vector; vectors up to this length are their own
@@ -102,6 +103,10 @@ class ServerBackend(Backend):
             raise RhovecError(
                 f"pgvector holds vectors of at most {MAX_DIMENSION:,} numbers, not "
                 f"{facts.dimension:,}; take fewer traces, or a file"
+            )
+        if facts.stored not in TYPES:
+            raise RhovecError(
+                f'on a server, stored must be "float32" or "float16", not {facts.stored!r}'
             )
         database = Database(url)
         try:
