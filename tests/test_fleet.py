@@ -400,9 +400,10 @@ def test_a_cluster(
 ) -> None:  # fmt: skip
     place, values = folder
     monkeypatch.setattr(cuts, "TASK_BYTES", 2000)
+    monkeypatch.chdir(place.parent)  # where the workers are not
     with dask.client() as client:
         here = evaluate(FORMULAE, place, out=tmp_path / "here", rows=True)
-        there = evaluate(FORMULAE, place, out=tmp_path / "there", rows=True, client=client)
+        there = evaluate(FORMULAE, place.name, out=tmp_path / "there", rows=True, client=client)
         check(there, values)
         assert there == here
         for path in (tmp_path / "here").iterdir():
