@@ -25,6 +25,7 @@ from rhovec import machine, tasks
 from rhovec.cli import app
 from rhovec.errors import RhovecError, TraceError
 from rhovec.fleet import FleetReport, Summary, cuts, evaluate_table
+from rhovec.fleet import table as tables
 from rhovec.fleet import evaluate_files as evaluate
 from rhovec.formula.requirements import Requirement
 
@@ -150,6 +151,7 @@ def test_large_files_are_cut_between_traces(
 ) -> None:
     place, values = folder
     monkeypatch.setattr(cuts, "TASK_BYTES", size)
+    monkeypatch.setattr(tables, "BLOCK", size)  # traces are converted one by one, or some at a time
     report = evaluate(FORMULAE, place)
     assert report.tasks > 4
     check(report, values)
