@@ -1,36 +1,43 @@
-"""Search over a million formulae: time, memory, disk and recall, beside other libraries.
+"""Search over a million formulae or ten: time, memory, disk and recall, beside other libraries.
 
 python benchmarks/search.py                          1,000,000 formulae, signatures of 1000 traces
 python benchmarks/search.py --rows 100000            a tenth, where graphs are built in minutes, too
-python benchmarks/search.py --model default --rows 200000   a shipped model's directions instead
+python benchmarks/search.py --model default          a shipped model's directions instead, in int8
+python benchmarks/search.py --model small --rows 10000000 --peers faiss-ivf faiss-sq8   an hour or more
+
+What is done is kept in build/search, 13 GB for ten million: a run that was ended goes on where it was,
+at the last 100,000 vectors, when the same command is given again. The last line says what to remove.
 
 Formulae are the training split of the corpus, queries its test split, so no query is in the library.
-Each engine runs in a process of its own, for its peak memory; the others get the same vectors from a
-file and hold their index in memory. All store 16-bit floats. Queries are asked one at a time. Answers
-are compared with exact search over the vectors in full precision, and with the ranking of the exact
-kernel; since many formulae mean the same, a hit counts if it is as good as the tenth best. Engines that
-are not installed are left out: pip install faiss-cpu usearch.
+Each part runs in a process of its own, for its peak memory; the other engines get the same vectors from
+files and hold their index in memory. Queries are asked one at a time. Answers are compared with exact
+search over the vectors in full precision, and with the ranking of the exact kernel; since many formulae
+mean the same, a hit counts if it is as good as the tenth best. Engines that are not installed are left
+out: pip install faiss-cpu usearch.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import resource
+import sqlite3
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from common import RESULTS, command, head, save
+from common import RESULTS, ROOT, command, head, save
 from rhovec import machine
 from rhovec.corpus import Recipe, stream
+from rhovec.files import write_file
 from rhovec.formula import Formula, parse
 from rhovec.kernel import StlKernel
 from rhovec.models.model import Directions, load
@@ -41,8 +48,11 @@ from rhovec.traces import BaseMeasure
 K = 10
 TIES = (1e-6, 1e-4)  # of inner products
 JUDGE_TRACES, JUDGED = 10_000, 1000  # the exact kernel ranks this many, the nearest by vectors
-BATCH, PART = 4096, 32_768  # formulae drawn, vectors multiplied at once
-ENGINES = {"faiss-ivf": "faiss-cpu", "faiss-hnsw": "faiss-cpu", "usearch": "usearch"}  # packages
+BATCH, SHARD = 4096, 100_000  # formulae drawn at once, vectors in a file
+CHECKED = 4  # vectors of each file that are computed again, to see that formulae are the same
+FOLDER = ROOT / "build" / "search"
+FAISS = {"faiss-ivf": "IVF{},SQfp16", "faiss-sq8": "IVF{},SQ8", "faiss-hnsw": "HNSW32,SQfp16"}
+ENGINES = {**dict.fromkeys(FAISS, "faiss-cpu"), "usearch": "usearch"}  # packages
 
 
 def corpus(n: int, seed: int, split: str) -> Iterator[Formula]:
@@ -68,23 +78,31 @@ def source(given: argparse.Namespace) -> Directions | Signatures:
     return Signatures(StlKernel(BaseMeasure(), given.traces, seed=given.seed))
 
 
-class Timed:
-    """Measure the time that vectors take, and keep them for the other engines."""
+class Kept:
+    """Vectors that were made before, in the order of their formulae; else as what made them."""
 
-    def __init__(self, maker: Directions | Signatures, kept: IO[bytes]):
-        self.maker, self.kept = maker, kept
-        self.embedding = self.keeping = 0.0  # seconds
-        self.embed_plainly = maker.embed
-        object.__setattr__(maker, "embed", self.embed)  # whatever asks the maker asks this
+    def __init__(self, maker: Directions | Signatures, folder: Path):
+        self.maker, self.folder, self.given = maker, folder, 0
+        self.seconds = 0.0  # of checks
+        self.shard = np.empty((0, 0), np.float32)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.maker, name)
 
     def embed(self, formulae: list[Formula], /) -> np.ndarray:
-        start = time.perf_counter()
-        vectors = self.embed_plainly(formulae)
-        done = time.perf_counter()
-        self.kept.write(vectors.tobytes())
-        self.embedding += done - start
-        self.keeping += time.perf_counter() - done
-        return vectors
+        taken = []
+        while formulae:
+            place = self.given % SHARD
+            if place == 0:
+                self.shard = np.load(shard(self.folder, self.given))
+                start = time.perf_counter()
+                again = self.maker.embed(formulae[:CHECKED])
+                assert np.allclose(again, self.shard[: len(again)], atol=1e-5), "other formulae"
+                self.seconds += time.perf_counter() - start
+            taken.append(self.shard[place : place + len(formulae)])
+            formulae = formulae[len(taken[-1]) :]
+            self.given += len(taken[-1])
+        return np.concatenate(taken)
 
 
 class Drawn:
@@ -117,20 +135,56 @@ def timed(work: Callable[[Any], Any], items: Any) -> tuple[list[Any], dict[str, 
 # -- the parts, each a process ---------------------------------------------------------------------
 
 
+def embed(given: argparse.Namespace) -> dict[str, Any]:
+    """Make the vectors, a file for each SHARD of them; those that are there already are kept."""
+    maker, formulae = source(given), corpus(given.rows, given.seed, "train")
+    maker.embed(list(corpus(64, given.seed, "valid")))  # compiles
+    for start in range(0, given.rows, SHARD):
+        drawn = list(islice(formulae, SHARD))
+        file = shard(given.folder, start)
+        if file.exists():
+            continue
+        began = time.perf_counter()
+        options = {"warn": False} if isinstance(maker, Directions) else {}
+        vectors = maker.embed(drawn, **options)
+        seconds = time.perf_counter() - began
+        write_file(file.with_suffix(".json"), json.dumps({"s": seconds, "n": len(drawn)}).encode())
+        stream = io.BytesIO()
+        np.save(stream, vectors)
+        write_file(file, stream.getbuffer())
+        print(f"  {start + len(drawn):,} vectors, {len(drawn) / seconds:,.0f} a second", flush=True)
+    seconds = sum(json.loads(f.read_text())["s"] for f in given.folder.glob("vectors-*.json"))
+    return {"embed_s": seconds}
+
+
+def shard(folder: Path, start: int) -> Path:
+    """The file of vectors start to start + SHARD."""
+    return folder / f"vectors-{start // SHARD:05d}.npy"
+
+
 def build(given: argparse.Namespace) -> dict[str, Any]:
     maker = source(given)
-    Index.build(list(corpus(64, given.seed, "valid")), vectors=maker).close()  # compiles
-    drawn = Drawn(corpus(given.rows, given.seed, "train"))
-    start = time.perf_counter()
+    formulae = list(corpus(64, given.seed, "valid"))
+    Index.build(formulae, vectors=maker, stored=given.stored).close()  # compiles
+    drawn, kept = Drawn(corpus(given.rows, given.seed, "train")), Kept(maker, given.folder)
     path = given.folder / "library.rhovec"
-    with (given.folder / "vectors").open("wb") as kept:
-        watch = Timed(maker, kept)
-        with Index.build(drawn, path, vectors=maker, stored="float16") as index:
-            total = time.perf_counter() - start - drawn.seconds - watch.keeping
-            assert len(index) == given.rows
+    for pattern in ("library.rhovec*", ".rhovec-*.tmp"):  # of a run that was ended
+        for old in given.folder.glob(pattern):
+            old.unlink()
+    start = time.perf_counter()
+    with Index.build(drawn, path, vectors=kept, stored=given.stored) as index:
+        total = time.perf_counter() - start - drawn.seconds - kept.seconds
+        assert len(index) == given.rows
+    files = {f.name.removeprefix("library.rhovec"): f for f in given.folder.glob("library*")}
+    sizes = {name: file.stat().st_size / 1e6 for name, file in files.items()}
+    texts = "+".join(
+        f"LENGTH(CAST({c} AS BLOB))" for c in ("formula", "requirement", "title", "source")
+    )
+    with sqlite3.connect(path) as database:
+        ((text,),) = database.execute(f"SELECT SUM({texts}) FROM rows")
     return {
-        "build_s": total, "embed_s": watch.embedding, "draw_s": drawn.seconds,
-        "disk_mb": sum(f.stat().st_size for f in given.folder.glob("library*")) / 1e6,
+        "build_s": total, "draw_s": drawn.seconds, "disk_mb": sum(sizes.values()),
+        "texts_mb": text / 1e6, "cache_mb": sizes.get(".coarse", 0.0),
     }  # fmt: skip
 
 
@@ -144,7 +198,7 @@ def query(given: argparse.Namespace) -> dict[str, Any]:
     np.save(given.folder / "queries.npy", vectors)
     for formula, vector in zip(formulae[:20], vectors, strict=False):
         index.search(vector, K), index.search(formula, K)
-    found: dict[str, Any] = {"open_s": opening}
+    found: dict[str, Any] = {"open_s": opening, "machine": machine.facts()}
     answers, found["vectors"] = timed(lambda v: index.search(v, K), vectors)
     found["vectors"]["ids"] = [[hit.id for hit in hits] for hits in answers]
     _, found["formulae"] = timed(lambda f: index.search(f, K), formulae)
@@ -160,33 +214,31 @@ def query(given: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def stored(given: argparse.Namespace, start: int) -> np.ndarray:
-    """Vectors of the library as they were made, (n, dimension) float32, from row `start` on.
-
-    They are read, not mapped: pages of a mapped file would count as memory of the engine.
-    """
-    with (given.folder / "vectors").open("rb") as stream:
-        width = np.load(given.folder / "queries.npy", mmap_mode="r").shape[1]
-        stream.seek(4 * start * width)
-        return np.fromfile(stream, np.float32, PART * width).reshape(-1, width)
+def shards(given: argparse.Namespace) -> Iterator[tuple[int, np.ndarray]]:
+    """Vectors of the library as they were made, float32, and the place of the first of them."""
+    for start in range(0, given.rows, SHARD):
+        yield start, np.load(shard(given.folder, start))
 
 
 def truth(given: argparse.Namespace) -> dict[str, Any]:
     """Find the nearest by exact search over the vectors in full precision."""
     queries = np.load(given.folder / "queries.npy")
-    best = np.full((len(queries), JUDGED), -np.inf, np.float32)
-    ids = np.zeros((len(queries), JUDGED), np.int64)
-    for start in range(0, given.rows, PART):
-        scores = queries @ stored(given, start).T
-        numbers = np.broadcast_to(np.arange(1, scores.shape[1] + 1) + start, scores.shape)
-        scores = np.concatenate([best, scores], axis=1)
-        numbers = np.concatenate([ids, numbers], axis=1)
-        chosen = np.argpartition(-scores, JUDGED, axis=1)[:, :JUDGED]
-        best = np.take_along_axis(scores, chosen, 1)
-        ids = np.take_along_axis(numbers, chosen, 1)
-    order = np.argsort(-best, axis=1)
-    np.save(given.folder / "truth-ids.npy", np.take_along_axis(ids, order, 1))
-    np.save(given.folder / "truth-scores.npy", np.take_along_axis(best, order, 1))
+    kept = min(JUDGED, given.rows)
+    best = [np.full(kept, -np.inf, np.float32) for _ in queries]
+    ids = [np.zeros(kept, np.int64) for _ in queries]
+    for start, vectors in shards(given):
+        for first in range(0, len(vectors), BATCH):
+            scores = queries @ vectors[first : first + BATCH].T
+            for i, row in enumerate(scores):
+                better = np.flatnonzero(row > best[i].min())
+                if len(better):
+                    values = np.concatenate([best[i], row[better]])
+                    numbers = np.concatenate([ids[i], better + (start + first + 1)])
+                    chosen = np.argpartition(-values, kept - 1)[:kept]
+                    best[i], ids[i] = values[chosen], numbers[chosen]
+    order = np.argsort(-np.array(best), axis=1)
+    np.save(given.folder / "truth-ids.npy", np.take_along_axis(np.array(ids), order, 1))
+    np.save(given.folder / "truth-scores.npy", np.take_along_axis(np.array(best), order, 1))
     return {}
 
 
@@ -198,7 +250,7 @@ def judge(given: argparse.Namespace) -> dict[str, Any]:
     kernel = StlKernel(BaseMeasure(), JUDGE_TRACES, seed=given.seed + 1)
     values = np.empty(ids.shape)
     for i, phi in enumerate(queries):
-        values[i] = kernel.gram([phi], [entry.formula for entry in rows.entries(ids[i])])[0]
+        values[i] = kernel.gram([phi], [e.requirement.formula for e in rows.entries(ids[i])])[0]
     np.save(given.folder / "judged.npy", values)
     best = np.argsort(-values, axis=1)[:, :K]
     return {"ranks": [int(r) for r in np.quantile(best.max(1), [0.5, 0.95, 1])]}
@@ -213,26 +265,24 @@ def peer(given: argparse.Namespace) -> dict[str, Any]:
         import faiss
 
         lists = int(size**0.5)
-        name = f"IVF{lists},SQfp16" if given.engine == "faiss-ivf" else "HNSW32,SQfp16"
+        name = FAISS[given.engine].format(lists)
         index = faiss.index_factory(dimension, name, faiss.METRIC_INNER_PRODUCT)
         step = max(1, size // (64 * lists))  # formulae are in random order, family by family
-        sample = [stored(given, i)[::step].copy() for i in range(0, size, PART)]
-        index.train(np.concatenate(sample))
-        for i in range(0, size, PART):
-            index.add(stored(given, i))
+        index.train(np.concatenate([part[::step].copy() for _, part in shards(given)]))
+        for _, part in shards(given):
+            index.add(part)
         faiss.omp_set_num_threads(1)
-        if given.engine == "faiss-ivf":
-            index.nprobe = 32
-        else:
+        if given.engine == "faiss-hnsw":
             index.hnsw.efSearch = 64
+        else:
+            index.nprobe = 32
         faiss.write_index(index, str(file))
         ask = lambda v: index.search(v[None], K)[1][0]  # noqa: E731
     else:
         from usearch.index import Index as Usearch
 
         index = Usearch(ndim=dimension, metric="ip", dtype="f16")
-        for i in range(0, size, PART):
-            part = stored(given, i)
+        for i, part in shards(given):
             index.add(np.arange(i, i + len(part)), part)
         index.save(str(file))
         ask = lambda v: np.asarray(index.search(v, K).keys).astype(np.int64)  # noqa: E731
@@ -246,7 +296,14 @@ def peer(given: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-PARTS = {"build": build, "query": query, "truth": truth, "judge": judge, "peer": peer}
+PARTS = {
+    "embed": embed,
+    "build": build,
+    "query": query,
+    "truth": truth,
+    "judge": judge,
+    "peer": peer,
+}
 
 
 # -- all of it -------------------------------------------------------------------------------------
@@ -261,17 +318,19 @@ def recall(ids: list[list[int]], places: np.ndarray, values: np.ndarray, tie: fl
     return float(np.mean(shares))
 
 
-def run(part: str, given: argparse.Namespace, folder: str, engine: str = "") -> dict[str, Any]:
-    """One part in a process of its own, with its peak memory."""
-    options = ["rows", "traces", "queries", "judged", "seed"]
-    command = [sys.executable, __file__, "--part", part, "--folder", folder, "--engine", engine]
+def run(part: str, given: argparse.Namespace, engine: str = "") -> dict[str, Any]:
+    """One part in a process of its own, with its peak memory; or what it found before."""
+    file = given.folder / f"{part}{engine and f'-{engine}'}.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    options = ["rows", "traces", "queries", "judged", "seed", "stored", "folder"]
+    command = [sys.executable, __file__, "--part", part, "--engine", engine]
     command += [str(x) for name in options for x in (f"--{name}", getattr(given, name))]
     command += ["--model", given.model] if given.model else []
     print(f"{part} {engine}", flush=True)
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    shown = {k: v for k, v in found.items() if not isinstance(v, dict)}
-    print(f"  {shown}", flush=True)
+    subprocess.run(command, check=True)
+    found: dict[str, Any] = json.loads(file.read_text())
+    print(f"  { {k: v for k, v in found.items() if not isinstance(v, dict)} }", flush=True)
     return found
 
 
@@ -281,27 +340,28 @@ def report(facts: dict[str, Any]) -> str:
         f"# Search over {facts['rows']:,} formulae", "",
         head(facts), "",
         f"Formulae of the corpus' training split, {facts['queries']} queries of its test split, one "
-        f"at a time; {facts['vectors']}. Recall@{K} "
-        "against exact search over the vectors in 32-bit floats, while all engines store 16 bits; many "
-        f"formulae mean the same, so a hit counts if it is as good as the tenth best to {TIES[0]:g} "
-        f"(last column: {TIES[1]:g}). Build is from vectors to the finished index on "
+        f"at a time; {facts['vectors']}. Recall@{K} against exact search over the vectors in 32-bit "
+        f"floats; many formulae mean the same, so a hit counts if it is as good as the tenth best to "
+        f"{TIES[0]:g} (last column: {TIES[1]:g}). Build is from vectors to the finished index on "
         "disk; for rhovec it includes the durable rows with their texts. Making the vectors "
-        f"({ours['embed_s']:.0f} s) comes on top, for all. Memory is the peak of a process; the "
-        "others build and answer in one. A hit of rhovec is a parsed formula with its tags, of the "
-        "others a number. faiss-ivf: IVF with as many lists, 16-bit floats, 32 lists probed; "
+        f"({ours['embed_s']:.0f} s) comes on top, for all. Memory is the peak of a process, with what "
+        "it has mapped; the others build and answer in one. Disk is without the texts, of which rhovec "
+        f"also holds {ours['texts_mb']:.0f} MB. A hit of rhovec is a parsed formula with its tags, of "
+        f"the others a number. rhovec stores {facts['stored']}; faiss-ivf: IVF with as many lists as "
+        "the root of the rows, 16-bit floats, 32 lists probed; faiss-sq8: the same in 8 bits; "
         "faiss-hnsw: HNSW32, 16-bit floats, efSearch 64; usearch: its defaults in 16-bit floats; one "
         "thread for a query.", "",
         f"| | build s | memory MB, build | memory MB, query | disk MB | p50 ms | p95 ms | recall@{K} | "
         f"to {TIES[1]:g} |", "|---" * 9 + "|",
     ]  # fmt: skip
-    rows = [("rhovec", ours, ours["build_s"] - ours["embed_s"], ours["query_memory_mb"])]
-    rows += [(name, peer, peer["build_s"], None) for name, peer in facts["peers"].items()]
-    for name, row, seconds, memory in rows:
-        v = row["vectors"]
+    rows = [("rhovec", ours, ours["query_memory_mb"])]
+    rows += [(name, peer, None) for name, peer in facts["peers"].items()]
+    for name, row, memory in rows:
+        v, disk = row["vectors"], row["disk_mb"] - row.get("texts_mb", 0)
         lines.append(
-            f"| {name} | {seconds:.0f} | {row['memory_mb']:.0f} | {memory or row['memory_mb']:.0f} | "
-            f"{row['disk_mb']:.0f} | {v['p50_ms']:.1f} | {v['p95_ms']:.1f} | {v['recall'][0]:.3f} | "
-            f"{v['recall'][1]:.3f} |"
+            f"| {name} | {row['build_s']:.0f} | {row['memory_mb']:.0f} | "
+            f"{memory or row['memory_mb']:.0f} | {disk:.0f} | {v['p50_ms']:.2f} | {v['p95_ms']:.2f} | "
+            f"{v['recall'][0]:.4f} | {v['recall'][1]:.4f} |"
         )
     lines += [
         "", f"The first answer of a rhovec process took {ours['open_s']:.1f} s: opening, and reading "
@@ -335,50 +395,58 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--peers", nargs="*", choices=tuple(ENGINES), default=list(ENGINES))
     parser.add_argument("--output", type=Path, default=RESULTS, help="a folder")
+    parser.add_argument("--stored", help="type of stored numbers (default: int8 with --model)")
+    parser.add_argument("--folder", type=Path, help=f"what is kept (default: in {FOLDER})")
     parser.add_argument("--part", choices=tuple(PARTS), help=argparse.SUPPRESS)
     parser.add_argument("--engine", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    given.stored = given.stored or ("int8" if given.model else "float16")
+    name = f"search-{Path(given.model).name}" if given.model else "search"
+    name += "" if given.rows == 1_000_000 else f"-{given.rows}"
+    given.folder = given.folder or FOLDER / name
     if given.part:
         found = PARTS[given.part](given)
         found["memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(json.dumps(found))
+        file = f"{given.part}{given.engine and f'-{given.engine}'}.json"
+        write_file(given.folder / file, json.dumps(found).encode())
         return
     facts: dict[str, Any] = {
         "command": command(), "seed": given.seed,
         "rows": given.rows, "queries": given.queries, "vectors": f"directions of the model "
         f"{given.model} ({source(given).fingerprint}), in int8" if given.model else
-        f"signatures of {given.traces} traces (as many dimensions)",
-        "judged": given.judged, "k": K, "machine": machine.facts(), "peers": {},
+        f"signatures of {given.traces} traces (as many dimensions)", "stored": given.stored,
+        "judged": given.judged, "k": K,
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        ours = run("build", given, name)
-        asked = run("query", given, name)
-        ours |= asked | {"memory_mb": ours["memory_mb"], "query_memory_mb": asked["memory_mb"]}
-        run("truth", given, name)
-        ours["ranks"] = run("judge", given, name)["ranks"]
-        facts["rhovec"] = ours
-        for engine in given.peers:
-            try:
-                facts["machine"][ENGINES[engine]] = version(ENGINES[engine])
-            except PackageNotFoundError:
-                print(f"{engine}: not installed")
-                continue
-            facts["peers"][engine] = run("peer", given, name, engine)
-        places, scores, values = (
-            np.load(folder / f"{part}.npy") for part in ("truth-ids", "truth-scores", "judged")
-        )
-        for row in (ours, *facts["peers"].values()):
-            ids = row["vectors"].pop("ids")
-            row["vectors"]["recall"] = [recall(ids, places, scores, tie) for tie in TIES]
-            row["vectors"]["kernel_recall"] = recall(ids, places, values, TIES[0])
-        ours["reranked"]["kernel_recall"] = recall(
-            ours["reranked"].pop("ids"), places, values, TIES[0]
-        )
-    name = f"search-{Path(given.model).name}" if given.model else "search"
-    name += "" if given.rows == 1_000_000 else f"-{given.rows}"
+    given.folder.mkdir(parents=True, exist_ok=True)
+    about, same = given.folder / "about.json", {k: v for k, v in facts.items() if k != "command"}
+    if about.exists() and json.loads(about.read_text()) != same:
+        sys.exit(f"{given.folder} holds parts of another run; remove it, or give another --folder")
+    write_file(about, json.dumps(same).encode())
+    made = run("embed", given)
+    ours = run("build", given) | {"embed_s": made["embed_s"]}
+    asked = run("query", given)
+    facts |= {"machine": asked.pop("machine"), "peers": {}}
+    ours |= asked | {"memory_mb": ours["memory_mb"], "query_memory_mb": asked["memory_mb"]}
+    run("truth", given)
+    ours["ranks"] = run("judge", given)["ranks"]
+    facts["rhovec"] = ours
+    for engine in given.peers:
+        try:
+            facts["machine"][ENGINES[engine]] = version(ENGINES[engine])
+        except PackageNotFoundError:
+            print(f"{engine}: not installed")
+            continue
+        facts["peers"][engine] = run("peer", given, engine)
+    places, scores, values = (
+        np.load(given.folder / f"{part}.npy") for part in ("truth-ids", "truth-scores", "judged")
+    )
+    for row in (ours, *facts["peers"].values()):
+        ids = row["vectors"].pop("ids")
+        row["vectors"]["recall"] = [recall(ids, places, scores, tie) for tie in TIES]
+        row["vectors"]["kernel_recall"] = recall(ids, places, values, TIES[0])
+    ours["reranked"]["kernel_recall"] = recall(ours["reranked"].pop("ids"), places, values, TIES[0])
     save(name, facts, report(facts), given.output)
+    print(f"what was kept: {given.folder}")
 
 
 if __name__ == "__main__":

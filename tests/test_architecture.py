@@ -58,7 +58,7 @@ ALLOWED = {
     "formula/strategies.py": {"hypothesis"},
     "corpus": {"numba", "torch"},
     "evaluation/edits.py": {"numba"},
-    "search/coarse.py": {"numba"},
+    "search/scan.py": {"numba"},
     "search/database.py": {"psycopg"},
     "sklearn.py": {"sklearn"},
     "training": {"numba", "torch"},

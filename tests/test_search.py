@@ -591,7 +591,7 @@ def test_arguments_of_the_wrong_kind_are_named(tmp_path: Path) -> None:
         index.add(None)  # type: ignore[arg-type]
     with pytest.raises(rv.RhovecError, match="threshold must be"):
         index.duplicates("1")  # type: ignore[arg-type]
-    with pytest.raises(rv.RhovecError, match='stored must be "float32" or "float16"'):
+    with pytest.raises(rv.RhovecError, match='stored must be "float32", "float16" or "int8"'):
         rv.Index.build(["x_0 > 0"], stored="float64")  # type: ignore[arg-type]
     with pytest.raises(rv.RhovecError, match="schema must be a Schema, not 3"):
         rv.Index.build(["x_0 > 0"], schema=3)  # type: ignore[arg-type]

@@ -284,7 +284,9 @@ def test_float16_halves_the_file_and_moves_similarities_little(tmp_path: Path) -
     assert 0 < max(errors) < 1e-3
     sizes = [(tmp_path / name).stat().st_size for name in ("float16", "float32")]
     assert sizes[0] < 0.6 * sizes[1]
-    with pytest.raises(RhovecError, match='stored must be "float32" or "float16", not \'int4\''):
+    with pytest.raises(
+        RhovecError, match='stored must be "float32", "float16" or "int8", not \'int4\''
+    ):
         Index.build(FORMULAE[:9], vectors=kernel, stored="int4")  # type: ignore[arg-type]
 
 

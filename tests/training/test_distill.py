@@ -101,7 +101,8 @@ def test_a_run_begins_with_another_models_weights(
     again = train(config, tmp_path / "again")
     for name, p in first.named_parameters():  # rounded by publishing
         if p.requires_grad:  # the others are fitted again
-            assert torch.equal(p, again.get_parameter(name)), name
+            if name != "head.direction":  # which is turned towards the origin's
+                assert torch.equal(p, again.get_parameter(name)), name
     pooled = train(replace(config, pooling="mean"), tmp_path / "pooling")
     assert torch.equal(flat(pooled.blocks), flat(first.blocks))
     other = train(replace(config, head="projector"), tmp_path / "head")
@@ -112,6 +113,26 @@ def test_a_run_begins_with_another_models_weights(
             assert torch.equal(p, longer.get_parameter(name)), name
     with pytest.raises(RhovecError, match="the origin has layers 2, not 3: set"):
         train(replace(config, layers=3), tmp_path / "other")
+
+
+def test_vectors_are_turned_towards_the_origins(origin: tuple[Any, Config]) -> None:
+    """Directions that were turned by training are turned back, and inner products do not change."""
+    first, config = origin
+    generator = torch.Generator().manual_seed(0)
+    turned = torch.linalg.qr(torch.randn(96, 96, generator=generator))[0]
+    weights = [
+        turned @ p.detach() if name == "head.direction" else p.detach().clone()
+        for name, p in first.named_parameters()
+    ]
+    found = distill.finished(weights, config, config.bank)
+    alone = distill.finished(weights, replace(config, origin=""), config.bank)
+    formulae = [rv.parse(f"eventually[0,{n}] x_{n % 3} > {n / 9}") for n in range(1, 20)]
+    tokens = pack(Programs.pack(formulae), found.config)
+    vectors, there, other = (encoder(tokens).detach() for encoder in (found, first, alone))
+    assert (vectors * there).sum(1).mean() > 0.9 > (other * there).sum(1).mean() + 0.2
+    assert torch.allclose(found.rows(tokens), first.rows(tokens), atol=1e-4)
+    half = vectors[:, :16] @ vectors[:, :16].T  # the other half are waves, which are random
+    assert torch.allclose(half, other[:, :16] @ other[:, :16].T, atol=1e-4)
 
 
 def test_a_run_begins_with_a_model_for_other_points(

@@ -28,9 +28,10 @@ from ..formula.requirements import (
     read_data,
     require_some,
 )
-from ..formula.vocabulary import flags_in, labels_in
+from ..formula.vocabulary import flags_in, labels_in, measured_in
 from ..tasks import completed
 from ..traces.logs import PathLike, as_names, checked, find_files, named_files
+from ..traces.remote import find_stored, remote_name
 from ..traces.resampling import Missing
 from ..traces.tables import Layout, Options
 from .logs import Checked, Made, Plan, Unread, check_files
@@ -180,8 +181,16 @@ def plan_of(
         )
     statements = tuple(_statements(requirements))
     codes = dict(labels or {})
-    for name, own in labels_in(s.text for s in statements).items():
+    compared = labels_in(s.text for s in statements)
+    for name, own in compared.items():
         codes[name] = _coded(own, codes.get(name, {}))
+    mixed = {
+        s.place: Problem(s.place, f"{name} is compared with a number here, and elsewhere with the label "
+                         f'"{next(iter(compared[name]))}"; compare it with labels only, or pass '
+                         "labels=..., with its codes")
+        for s in statements
+        for name in sorted(measured_in(s.text) & (compared.keys() - (labels or {}).keys()))
+    }  # fmt: skip
     parsing = {
         "rounding": rounding, "discrete": tuple(discrete), "tolerance": tolerance,
         "units": dict(units or {}), "labels": codes,
@@ -200,6 +209,8 @@ def plan_of(
     )  # fmt: skip
     derived = Derived()
     found, problems = plan.parse_early(derived)
+    problems = [*problems, *mixed.values()]
+    found = [r for r in found if r.source not in mixed]
     if problems:
         (invalid or _refuse)(problems)
     require_some(found, problems, "the requirements")
@@ -209,6 +220,8 @@ def plan_of(
     )
     formulae = [r.formula for r in found]
     inputs = derived.inputs({name for phi in formulae for name in phi.variables})
+    if not inputs:
+        raise RhovecError("the requirements name no channel, so no log can decide them; name one")
     absent = sorted(set(hold) - inputs)
     if absent:
         raise RhovecError(f"no requirement uses {absent[0]!r}, which is to be held")
@@ -249,7 +262,7 @@ def check_logs(
     progress: Callable[[float], object] | None = None,
     **options: Any,
 ) -> Report:
-    """Judge requirements on log files, or on all files of folders.
+    """Judge requirements on log files, or on all files of folders; s3://bucket/runs/ is one, too.
 
     workers: processes. A script needs `if __name__ == "__main__":` for more than one.
     client: a `distributed.Client`, whose workers can read the files, instead of processes here.
@@ -257,34 +270,44 @@ def check_logs(
     options: those of `plan_of`.
     """
     plan, found = plan_of(requirements, **options)
-    files: list[Path] = []
+    files: dict[str, int] = {}  # bytes by name
     lost: list[Checked] = []
     for path in [logs] if isinstance(logs, str | Path) else logs:
         try:
-            files += find_files([path])
+            if remote_name(path) is None:
+                files |= {str(file): file.stat().st_size for file in find_files([path])}
+            else:
+                files |= {file.name: file.size for file in find_stored([path])}
         except RhovecError as error:
             lost.append(Checked(str(path), unread=[Unread(str(path), str(error))]))
     if not files and not lost:
         raise RhovecError("no trace file given")
-    if plan.arrays and not any(file.suffix.lower() == ".npy" for file in files):
+    if plan.arrays and not any(_bare(name).suffix.lower() == ".npy" for name in files):
         raise RhovecError("variables are named for .npy files only, and there is none")
-    results = run(plan, named_files(list(dict.fromkeys(files))), workers, progress, client)
+    results = run(plan, files, workers, progress, client)
     return report_of(plan, found, [*lost, *results])
+
+
+def _bare(name: str) -> Path:
+    """The name without what says where an object store is."""
+    return Path(name.partition("?")[0] if remote_name(name) else name)
 
 
 def run(
     plan: Plan,
-    files: Sequence[tuple[str, Path]],
+    files: Mapping[str, int],
     workers: int = 1,
     progress: Callable[[float], object] | None = None,
     client: Any = None,
 ) -> list[Checked]:
-    """What files show, in their order; each is given with its name."""
-    sizes = [file.stat().st_size for _, file in files]
+    """What files show, in their order; files: bytes by name."""
+    sizes = list(files.values())
+    labels = [remote_name(one) or one for one, _ in named_files([_bare(name) for name in files])]
+    places = list(files)
     if client is not None:
         workers = max(1, sum(client.nthreads().values()))
-        files = [(label, file.absolute()) for label, file in files]
-    tasks = list(_tasks([(label, str(file)) for label, file in files], sizes, workers))
+        places = [name if remote_name(name) else str(Path(name).absolute()) for name in files]
+    tasks = list(_tasks(list(zip(labels, places, strict=True)), sizes, workers))
     alone = len(files) == 1
     done = 0
     results: list[list[Checked]] = [[] for _ in tasks]

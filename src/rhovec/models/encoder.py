@@ -24,7 +24,7 @@ from ..tokens.text import CLS as TEXT_CLS
 from ..tokens.text import MAX_TOKENS, text_tokens
 from ..tokens.tree import APART, RELATIONS, tree_tokens
 from .config import FAR, FEATURES, SCALES, EncoderConfig
-from .heads import Head, make_head
+from .heads import Head, Like, make_head
 
 HIDDEN = -1e4  # added to scores between formulae
 
@@ -167,9 +167,9 @@ class HeadModule(nn.Module):
         return self.head.rows(dict(self.named_parameters()), x)
 
     @torch.no_grad()
-    def fit(self, rows: Tensor) -> None:
-        """Compute the tensors that are not trained, from the rows of many formulae."""
-        self.head.fit(dict(self.named_parameters()), rows)
+    def fit(self, rows: Tensor, like: Like = None) -> None:
+        """Compute the tensors that are not trained, from the rows of many formulae; see `Head.fit`."""
+        self.head.fit(dict(self.named_parameters()), rows, like)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["kernel", "cosine"]
 Shapes = dict[str, tuple[int, ...]]
+Like = tuple["Tensor", "Tensor"] | None  # rows and vectors of a model
 HEADS: dict[str, type[Head]] = {}  # by name
 
 
@@ -79,8 +80,13 @@ class Head(ABC):
         """Unit vectors (B, dimension) from rows, in torch."""
         return rows
 
-    def fit(self, tensors: Mapping[str, Tensor], rows: Tensor) -> None:
-        """Compute the tensors in `fitted`, in place, from the rows of min_bank formulae or more."""
+    def fit(self, tensors: Mapping[str, Tensor], rows: Tensor, like: Like = None) -> None:
+        """Compute the tensors in `fitted`, in place, from the rows of min_bank formulae or more.
+
+        like: the rows and vectors of the first of these formulae in another model of the same kind. If
+        given, the new space is turned towards it, which changes no inner product: a decoder of the
+        other model then already understands much of the new vectors.
+        """
         assert not self.fitted, f"the head {self.name} must define `fit`"
 
     def prepare(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
@@ -271,7 +277,7 @@ class Nystrom(Head):
             fourier = [angles.sin() * strength, angles.cos() * strength]
             return F.normalize(torch.cat([smooth, *fourier], -1), dim=-1)
 
-    def fit(self, tensors: Mapping[str, Tensor], rows: Tensor) -> None:
+    def fit(self, tensors: Mapping[str, Tensor], rows: Tensor, like: Like = None) -> None:
         """Choose landmarks and compute the weights of all features, from directions (N, DIRECTIONS).
 
         Landmarks are directions at even distances in the list. Their kernel spans a space (Nyström's
@@ -281,6 +287,10 @@ class Nystrom(Head):
         """
         import torch
 
+        if like is not None:
+            rotation = _rotation(rows[: len(like[0])], like[0])
+            tensors["direction"].copy_(rotation.T @ tensors["direction"])
+            rows = rows @ rotation
         n, count = len(rows), self.min_bank
         chosen = rows[torch.arange(count, device=rows.device) * n // count]
         values, axes = torch.linalg.eigh(self._kernel(chosen.double(), chosen.double()))
@@ -301,6 +311,10 @@ class Nystrom(Head):
         waves = torch.randn(tensors["waves"].shape, generator=generator).to(axes)
         tensors["waves"].copy_(waves @ (axes * slowed) @ axes.T * self.FREQUENCY)
         tensors["waves"][: self.low] = (waves[: self.low] * self.sigma2**-0.5).to(tensors["waves"])
+        if like is not None:
+            vectors = self.vectors(tensors, rows[: len(like[1])])
+            rotation = _rotation(vectors[:, : self.inner], like[1][:, : self.inner])
+            tensors["outer"].copy_(rotation.T @ tensors["outer"])
 
     def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
         """Kernel (n, m) of unit rows (n, d) and (m, d)."""
@@ -326,6 +340,15 @@ class Nystrom(Head):
         strength[:, self.low :] = np.sqrt(missing * (1 - share) / high)[:, None]
         fourier = [np.sin(angles) * strength, np.cos(angles) * strength]
         return unit(np.concatenate([smooth, *fourier], axis=1))
+
+
+def _rotation(a: Tensor, b: Tensor) -> Tensor:
+    """The orthogonal matrix R for which a @ R is nearest to b (Procrustes)."""
+    import torch
+
+    left, _, right = torch.linalg.svd(a.double().T @ b.double())
+    out: Tensor = (left @ right).to(a)
+    return out
 
 
 def _share(config: EncoderConfig, parts: int) -> int:

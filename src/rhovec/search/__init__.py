@@ -6,6 +6,7 @@ vectors  the facts that say what made the vectors: a space, a model, or signatur
 backend  where entries live and are searched, as one class to derive from;
 file     the backend in one file: rows in SQLite, an approximate index beside them;
 rows     the SQLite file, every row with a checksum;
+numbers  how the numbers of a vector are stored: as floats, or in eight bits;
 coarse   the approximate index of a large library;
 compact  short vectors that stand for long ones when candidates are searched;
 server   the backend in PostgreSQL with pgvector;

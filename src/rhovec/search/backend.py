@@ -9,6 +9,7 @@ hand an instance to `Index`.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,9 +20,9 @@ import numpy as np
 
 from ..errors import RhovecError
 from ..formula.requirements import Requirement
+from .numbers import Numbers, Stored
 
 Kind = Literal["kernel", "cosine"]
-Stored = Literal["float32", "float16"]
 MAX_DIMENSION = 10_000_000  # numbers per vector
 
 
@@ -37,26 +38,43 @@ class Facts:
     schema: str | None = None  # JSON
     recipe: dict[str, Any] | None = None  # makes the vectors again, see vectors.py
     traces: bytes | None = None  # the traces that the recipe needs, as npy
+    sizes: tuple[float, ...] | None = None  # usual sizes of the numbers, for int8, see numbers.py
 
     def __post_init__(self) -> None:
         for name, value, known in (
             ("kind", self.kind, get_args(Kind)), ("stored", self.stored, get_args(Stored))
         ):  # fmt: skip
             if value not in known:
-                words = " or ".join(f'"{word}"' for word in known)
-                raise RhovecError(f"{name} must be {words}, not {value!r}")
+                words = ", ".join(f'"{word}"' for word in known[:-1])
+                raise RhovecError(f'{name} must be {words} or "{known[-1]}", not {value!r}')
         if (self.kind == "cosine") != (self.sigma2 is not None and 0 < self.sigma2 < np.inf):
             raise RhovecError('sigma2 must be a positive number for kind="cosine", else None')
         if type(self.dimension) is not int or not 0 < self.dimension <= MAX_DIMENSION:
             raise RhovecError(f"dimension must be 1 to {MAX_DIMENSION}, not {self.dimension}")
+        known_sizes = self.sizes is not None and len(self.sizes) == self.dimension
+        if known_sizes and not all(type(a) is float and 0 < a <= 1 for a in self.sizes or ()):
+            raise RhovecError("sizes must be above 0 and at most 1")
+        if (self.stored == "int8") != known_sizes:
+            raise RhovecError('stored="int8" needs a size for each number, and others have none')
+
+    @property
+    def numbers(self) -> Numbers:
+        """How vectors are stored."""
+        return Numbers(self.stored, self.dimension, self.sizes)
 
     def to_json(self) -> str:
         """All but the traces."""
-        return json.dumps(asdict(self) | {"traces": None}, sort_keys=True)
+        known = asdict(self) | {"traces": None}
+        if self.sizes is None:
+            del known["sizes"]  # which libraries of float32 and float16 never had
+        return json.dumps(known, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str, traces: bytes | None) -> Facts:
-        return cls(**(json.loads(text) | {"traces": traces}))
+        known = json.loads(text)
+        if isinstance(known.get("sizes"), list):
+            known["sizes"] = tuple(known["sizes"])
+        return cls(**(known | {"traces": traces}))
 
 
 class Batch(NamedTuple):
@@ -87,8 +105,9 @@ Progress = Callable[[float], object]
 
 
 def is_url(place: object) -> bool:
-    """Whether a library's place is a server."""
-    return isinstance(place, str) and place.partition("://")[0] in ("postgresql", "postgres")
+    """Whether a library's place is a server: any URL, and settings with a password, which no message
+    may repeat as the name of a file."""
+    return re.match(r"\s*[A-Za-z][\w+.-]+:/|.*password\s*=", str(place), re.DOTALL) is not None
 
 
 class Backend(ABC):

@@ -21,6 +21,7 @@ import numpy as np
 
 from ..errors import RhovecError
 from .backend import Backend, Batch, Entry, Facts, Filter, Found, Progress
+from .numbers import Numbers
 from .rows import REPAIR, Part, Rows, State, new_library, signed
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class FileBackend(Backend):
     def __init__(self, rows: Rows):
         self._rows = rows
         self.name, self.facts = rows.name, rows.facts
+        self._numbers = self.facts.numbers
         self._entries: dict[int, Entry] = {}  # by id; an entry never changes, and no id comes again
         self._forget()
 
@@ -133,17 +135,14 @@ class FileBackend(Backend):
     def _nearest(self, point: np.ndarray, k: int, fitting: _Chosen | None) -> list[Found]:
         """The k nearest rows, or all if there are fewer."""
         tail, coarse = self._tail, self._coarse
-        ids, scores = tail.ids, tail.vectors @ point
         allowed = _allowed(tail.alive, fitting, tail.depths, tail.labels)
-        if allowed is not None:
-            ids, scores = ids[allowed], scores[allowed]
-        best = _largest(scores, k)
-        ids, scores = ids[best], scores[best]
+        ids, scores = tail.nearest(point, k, allowed)
         if coarse is not None:
             allowed = _allowed(self._alive, fitting, coarse.depths, coarse.labels)
-            found = coarse.candidates(point, 4 * k, allowed)
-            ids = np.concatenate([ids, found])
-            scores = np.concatenate([scores, self._rows.vectors(found) @ point])
+            found, products = coarse.candidates(point, k, allowed)
+            if not coarse.is_whole:
+                products = self._rows.vectors(found) @ point
+            ids, scores = np.concatenate([ids, found]), np.concatenate([scores, products])
         order = np.lexsort((ids, -scores))[:k]
         return list(zip(self._read(ids[order]), scores[order].tolist(), strict=True))
 
@@ -170,7 +169,7 @@ class FileBackend(Backend):
                 held = self._tail.part()
                 if not len(held.ids):
                     return
-                coarse = Coarse.learn(held.vectors, len(held.ids)).extended([held])
+                coarse = Coarse.learn(held.vectors, len(held.ids), self._numbers).extended([held])
                 alive = np.ones(len(coarse), bool)
             yield from near_groups(coarse, alive, self._rows, lowest, done, progress)
 
@@ -182,7 +181,7 @@ class FileBackend(Backend):
         self._coarse_last = 0  # it holds rows up to this id
         self._coarse_digest = 0  # sum of the checksums of those rows that were not deleted
         self._alive = np.empty(0, bool)  # which of its rows were not deleted
-        self._tail = _Tail(self.facts.dimension)  # all later rows
+        self._tail = _Tail(self._numbers)  # all later rows
 
     def _refresh(self) -> State:
         """Take in what was added and deleted since; RhovecError if rows are missing or extra."""
@@ -255,7 +254,7 @@ class FileBackend(Backend):
         if coarse is None or state.size > 2 * coarse.learned:
             ids = np.setdiff1d(np.arange(1, state.last + 1), self._rows.deleted(0)[0])
             sampled = np.random.default_rng(0).permutation(ids)[: n_sampled(state.size)]
-            coarse = Coarse.learn(self._rows.vectors(sampled), state.size)
+            coarse = Coarse.learn(self._rows.vectors(sampled), state.size, self._numbers)
             alive, begin, digest = np.empty(0, bool), 0, 0
 
         def counted() -> Iterator[Part]:
@@ -275,14 +274,17 @@ class FileBackend(Backend):
 
 
 class _Tail:
-    """Rows that are held whole, in arrays that grow."""
+    """Rows that are held, in arrays that grow: unit vectors, or what is stored if that is int8."""
 
-    def __init__(self, dimension: int):
+    def __init__(self, numbers: Numbers):
         self.digest = 0  # sum of the checksums of the rows that are alive
+        self._numbers = numbers
         self._size = 0
+        self._is_int8 = numbers.stored == "int8"
+        rows = np.empty((0, numbers.width), np.int8 if self._is_int8 else np.float32)
         self._columns: list[np.ndarray] = [
             np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, bool),
-            np.empty((0, dimension), np.float32),
+            rows, np.empty(0, np.float32),
         ]  # fmt: skip
         self._show()
 
@@ -297,7 +299,12 @@ class _Tail:
                 np.resize(column[: self._size], (room, *column.shape[1:]))
                 for column in self._columns
             ]
-        new = (part.ids, part.depths, part.labels, True, part.vectors)
+        rows: np.ndarray = part.vectors
+        scales: np.ndarray | float = 1.0
+        if self._is_int8:
+            rows = self._numbers.encode(part.vectors)
+            scales = self._numbers.scales(rows)
+        new = (part.ids, part.depths, part.labels, True, rows, scales)
         for column, values in zip(self._columns, new, strict=True):
             column[self._size : size] = values
         self._size = size
@@ -305,14 +312,34 @@ class _Tail:
         self._show()
 
     def _show(self) -> None:
-        self.ids, self.depths, self.labels, self.alive, self.vectors = (
+        self.ids, self.depths, self.labels, self.alive, self._held, self._scales = (
             column[: self._size] for column in self._columns
         )
 
+    def nearest(
+        self, point: np.ndarray, k: int, allowed: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The k nearest of all rows, or of those allowed: ids and inner products, in no order."""
+        if self._is_int8:
+            from .scan import nearest
+
+            rows, scores = nearest(
+                self._numbers, self._held, self._scales, point, k, allowed=allowed
+            )
+            return self.ids[rows], scores
+        ids, scores = self.ids, self._held @ point
+        if allowed is not None:
+            ids, scores = ids[allowed], scores[allowed]
+        if k < len(scores):
+            best = np.argpartition(-scores, k)[:k]
+            ids, scores = ids[best], scores[best]
+        return ids, scores
+
     def part(self) -> Part:
         """The rows that were not deleted."""
-        columns = (self.ids, self.depths, self.labels, self.vectors)
-        ids, depths, labels, vectors = (column[self.alive] for column in columns)
+        columns = (self.ids, self.depths, self.labels, self._held)
+        ids, depths, labels, rows = (column[self.alive] for column in columns)
+        vectors = self._numbers.decode(rows) if self._is_int8 else rows
         return Part(ids, depths, labels, vectors, self.digest)
 
 
@@ -323,13 +350,6 @@ def _allowed(
     if fitting is not None:
         return alive & fitting(depths, labels)
     return None if alive.all() else alive
-
-
-def _largest(scores: np.ndarray, count: int) -> np.ndarray:
-    """Places of the `count` largest, in no order."""
-    if count >= len(scores):
-        return np.arange(len(scores))
-    return np.argpartition(-scores, count)[:count]
 
 
 def _cache(path: Path) -> Path:

@@ -37,9 +37,10 @@ from .arguments import (
     tags_of_each,
     whole,
 )
-from .backend import Backend, Batch, Facts, Filter, Found, Stored, is_url
+from .backend import Backend, Batch, Facts, Filter, Found, is_url
 from .file import FileBackend
-from .rows import REPAIR, TYPES, unit_rows
+from .numbers import Numbers, Stored, unit_rows
+from .rows import REPAIR
 from .vectors import describe, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
@@ -125,7 +126,8 @@ class Index:
             those that `read_requirements` read have their own.
         tags: for all formulae; or, in a list, a list for each.
         stored: type of the stored numbers. "float16" halves the file and changes inner products by
-            less than 0.001.
+            less than 0.001; "int8" halves it again, for libraries of millions, see
+            docs/libraries.md for what it changes.
         progress: called with the share that is done, if the number of formulae is known.
         """
         create = _creator(path, library)
@@ -146,7 +148,8 @@ class Index:
         read = schema or _schema_of(chosen)
         batches = _embedded(items, requirements, tags, chosen, read, schema, progress)
         first = next(batches)
-        facts = describe(chosen, first.vectors.shape[1], schema, stored)
+        sizes = Numbers.learn(first.vectors).sizes if stored == "int8" else None
+        facts = describe(chosen, first.vectors.shape[1], schema, stored, sizes)
         return cls(create(facts, _chained(first, batches)), chosen)
 
     @classmethod
@@ -198,7 +201,10 @@ class Index:
         From or to a server, entries are numbered anew, without gaps.
         """
         if _server_library(path, library):
-            _creator(path, library)(self._backend.facts, self._backend.batches()).close()
+            facts = self._backend.facts
+            if facts.stored == "int8":  # which servers do not have
+                facts = replace(facts, stored="float16", sizes=None)
+            _creator(path, library)(facts, self._backend.batches()).close()
         else:
             self._backend.copy(file_path(path))
 
@@ -346,9 +352,10 @@ class Index:
                     f"{self._backend.name} has vectors of {facts.dimension} numbers, and its model "
                     f"gave one of {points.shape[1]}"
                 )
-        # Rounded as stored, so that a formula is found with similarity 1.
-        rounded = points.astype(TYPES[facts.stored]).astype(np.float32)
-        return unit_rows(rounded), formulae, single
+        # Rounded as stored, so that a formula is found with similarity 1. With eight bits it is so
+        # anyway, to six digits, and rounding twice would lose more.
+        numbers = facts.numbers if facts.stored != "int8" else Numbers("float32", facts.dimension)
+        return numbers.decode(numbers.encode(points)), formulae, single
 
     def _require_vectors(self) -> Vectors:
         if self.vectors is None:
@@ -542,7 +549,7 @@ def _creator(path: Any, library: Any) -> Callable[[Facts, Iterator[Batch]], Back
     if name := _server_library(path, library):
         from .server import ServerBackend
 
-        return partial(ServerBackend.create, path, name)
+        return partial(ServerBackend.create, str(path), name)
     return partial(FileBackend.create, None if path is None else file_path(path))
 
 

@@ -48,7 +48,6 @@ SCHEMA = (
 COLUMNS = "id, formula, requirement, title, source, depth, label, checksum, vector"
 INSERT = f"INSERT INTO rows VALUES ({', '.join('?' * 9)})"
 SIDE_FILES = ("-wal", "-shm", "-journal")  # SQLite's, beside the library
-TYPES = {"float32": "<f4", "float16": "<f2"}
 PAGE = 16_384  # bytes; several vectors fit
 WAIT = 30.0  # seconds for another writer to finish
 CHUNK = 4096  # rows read at once
@@ -100,9 +99,10 @@ class Rows:
         self.path = path
         self.name = name  # in messages
         self.identity, self.facts = self._read_facts()  # identity: of this library among all
+        self._numbers = self.facts.numbers
         self._salt = bytes.fromhex(self.identity)
         self._labels: list[Label] = []  # number i + 1 is at i
-        self._numbers: dict[tuple[str, str], int] = {}  # of labels, by their JSON
+        self._label_numbers: dict[tuple[str, str], int] = {}  # by their JSON
         self._labels_digest = 0
         self._file = _file_number(path) if path else None
         with self.reading():
@@ -214,7 +214,7 @@ class Rows:
         log = Path(f"{path}-wal")
         if path.stat().st_size < pages * page and not (log.exists() and log.stat().st_size):
             raise RhovecError(f"{self.name}: the file was cut short; {REPAIR}")
-        vector = np.dtype(TYPES[self.facts.stored]).itemsize * self.facts.dimension
+        vector = self._numbers.dtype.itemsize * self._numbers.width
         if not 0 <= vector * state.size + state.deletions <= pages * page:
             raise RhovecError(f"{self.name}: damaged: it has no room for its entries; {REPAIR}")
 
@@ -227,7 +227,7 @@ class Rows:
             state = self.state()
             self._read_labels(state)
             begin, digest = state.last + 1, state.digest
-            labels, labels_digest = _NewLabels(self._numbers), state.labels
+            labels, labels_digest = _NewLabels(self._label_numbers), state.labels
             end = begin
             for batch in chain(first, batches):
                 if batch.vectors.shape[1] != self.facts.dimension:
@@ -235,7 +235,7 @@ class Rows:
                         f"{self.name} has vectors of {self.facts.dimension} numbers, not of "
                         f"{batch.vectors.shape[1]}"
                     )
-                encoded = batch.vectors.astype(TYPES[self.facts.stored])
+                encoded = self._numbers.encode(batch.vectors)
                 rows = []
                 for one, vector in zip(batch.requirements, encoded, strict=True):
                     phi, tags = one.formula, _json_of(tuple(sorted(set(one.tags))))
@@ -331,7 +331,7 @@ class Rows:
             except (ValueError, TypeError, RecursionError):
                 raise RhovecError(f"{self.name}: its tags are damaged; {REPAIR}") from None
             self._labels.append(label)
-            self._numbers[variables, tags] = number
+            self._label_numbers[variables, tags] = number
             self._labels_digest = signed(self._labels_digest + checksum)
         if self._labels_digest != state.labels:
             raise RhovecError(f"{self.name}: its tags are damaged; {REPAIR}")
@@ -353,8 +353,12 @@ class Rows:
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:
         """Unit vectors (m, D) of the ids (m,), all of which must be there."""
-        found = self._select(ids)
-        return self._decoded(ids.tolist(), [found[i][-1] for i in ids.tolist()])
+        vectors = np.empty((len(ids), self.facts.dimension), np.float32)
+        for start in range(0, len(ids), CHUNK):
+            some = ids[start : start + CHUNK].tolist()
+            found = self._select(np.array(some))
+            vectors[start : start + CHUNK] = self._decoded(some, [found[i][-1] for i in some])
+        return vectors
 
     def entries(self, ids: np.ndarray) -> list[Entry]:
         """The entries with these ids (m,), all of which must be there."""
@@ -422,11 +426,11 @@ class Rows:
         raise self._damaged(fields[:1])
 
     def _decoded(self, ids: Sequence[int], blobs: Sequence[bytes]) -> np.ndarray:
-        kind = np.dtype(TYPES[self.facts.stored])
-        if not all(len(blob) == kind.itemsize * self.facts.dimension for blob in blobs):
+        kind, width = self._numbers.dtype, self._numbers.width
+        if not all(len(blob) == kind.itemsize * width for blob in blobs):
             raise self._damaged(ids)
-        stored = np.frombuffer(b"".join(blobs), kind).reshape(len(blobs), self.facts.dimension)
-        vectors = unit_rows(stored.astype(np.float32))
+        rows = np.frombuffer(b"".join(blobs), kind).reshape(len(blobs), width)
+        vectors = self._numbers.decode(rows)
         if not np.isfinite(vectors).all():
             raise self._damaged(ids)
         return vectors
@@ -452,14 +456,6 @@ class _NewLabels:
         if (number := self.known.get(pair)) is not None:
             return number
         return self.new.setdefault(pair, len(self.known) + len(self.new) + 1)
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Divide the rows (n, D) by their norms, in place; a zero row becomes NaN."""
-    norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-    with np.errstate(invalid="ignore"):
-        vectors /= norms[:, None]
-    return vectors
 
 
 def checksum_of(salt: bytes, kind: bytes, fields: Sequence[Any], data: bytes = b"") -> int:

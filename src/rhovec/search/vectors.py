@@ -11,15 +11,20 @@ from ..kernel import StlKernel
 from ..models.model import load, shipped
 from ..spaces.vectors import Vectors, from_recipe, kind_of
 from ..traces import BaseMeasure
-from .backend import Facts, Stored
+from .backend import Facts
+from .numbers import Stored
 
 MAX_DATA = 500 << 20  # bytes of traces stored in a library
 
 
 def describe(
-    vectors: Vectors, dimension: int, schema: Schema | None = None, stored: Stored = "float32"
+    vectors: Vectors,
+    dimension: int,
+    schema: Schema | None = None,
+    stored: Stored = "float32",
+    sizes: tuple[float, ...] | None = None,
 ) -> Facts:
-    """The facts of a library with these vectors."""
+    """The facts of a library with these vectors. sizes: `Numbers.learn` gives them, for int8."""
     recipe, data = vectors.recipe() if hasattr(vectors, "recipe") else (None, None)
     if data and len(data) > MAX_DATA:
         raise RhovecError(
@@ -29,7 +34,7 @@ def describe(
     kind = kind_of(vectors)
     sigma2 = _sigma2(vectors) if kind == "cosine" else None
     text = schema.to_json() if schema else None
-    return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, data)
+    return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, data, sizes)
 
 
 def vectors_of(facts: Facts) -> Vectors | None:

@@ -15,7 +15,8 @@ from ..errors import RhovecError
 from ..formula import parse
 from ..formula.requirements import Requirement
 from .backend import Batch, Facts, Kind
-from .rows import APPLICATION, CHUNK, REPAIR, clear_errors, require_sqlite, texts_of, unit_rows
+from .numbers import unit_rows
+from .rows import APPLICATION, CHUNK, REPAIR, clear_errors, require_sqlite, texts_of
 
 SCHEMA = {
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value)",

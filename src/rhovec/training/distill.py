@@ -58,7 +58,7 @@ from .teachers import Teacher, check_kernel, gathered, kernel_name, make_kernel,
 SHARES = (0.05, 0.30, 0.35, 0.30)
 DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # in pairs of deep formulae
 # Eighths of a batch: over x_0 ... x_2 in families and in deep pairs, then over all channels.
-PARTS = (2, 3, 2, 1)
+PARTS = (1, 4, 2, 1)
 BANDS = 0.1  # over all channels: requirements often keep a channel between two thresholds
 REQUIREMENTS = (
     0.1,
@@ -66,6 +66,7 @@ REQUIREMENTS = (
 )  # seeds that are built as requirements, over x_0 ... x_2 and over all channels
 COSINE_WEIGHT = 0.02  # of the loss on cosines
 GLANCE = 8  # times the smallest bank, on which a head is fitted for a validation
+ALIGNED = 32_768  # formulae by which vectors are turned towards those of the origin
 SAMPLE = 512  # formulae of a batch whose metrics are logged
 
 
@@ -471,18 +472,38 @@ def with_channels(
 
 @torch.no_grad()
 def finished(weights: list[Tensor], config: Config, bank: int) -> Encoder:
-    """An encoder with these weights, its head fitted on the first `bank` training formulae."""
+    """An encoder with these weights, its head fitted on the first `bank` training formulae.
+
+    If it began with a model of the same shape, its vectors are turned towards that model's.
+    """
     encoder = with_weights(Encoder(part_of(config, EncoderConfig)), weights)
     if encoder.head.head.min_bank:
-        device = weights[0].device
+        before = origin_of(config)
+        rows: list[Tensor] = []
+        like: list[tuple[Tensor, Tensor]] = []
         stream = work_ahead(config)
-        rows = [
-            encoder.rows(work.tokens.map(lambda t: to_device(t, device)))
-            for work in islice(stream, -(-bank // config.batch))
-        ]
+        for work in islice(stream, -(-bank // config.batch)):
+            tokens = work.tokens.map(lambda t: to_device(t, weights[0].device))
+            rows.append(encoder.rows(tokens))
+            if before is not None and len(like) * config.batch < ALIGNED:
+                like.append((before.rows(tokens), before(tokens)))
         stream.close()
-        encoder.head.fit(torch.cat(rows))
+        there = (torch.cat([r for r, _ in like]), torch.cat([v for _, v in like])) if like else None
+        encoder.head.fit(torch.cat(rows), there)
     return encoder
+
+
+def origin_of(config: Config) -> Encoder | None:
+    """The encoder that a training began with, if it has the same shape."""
+    if not config.origin:
+        return None
+    about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
+    there, shape = EncoderConfig(**about["encoder"]), part_of(config, EncoderConfig)
+    if replace(there, head=make_head(there).name) != shape:
+        return None
+    encoder = Encoder(shape)
+    begin_with(encoder, shape, tensors)
+    return encoder.to(config.device)
 
 
 @torch.no_grad()
