@@ -25,8 +25,8 @@ from rhovec import machine, tasks
 from rhovec.cli import app
 from rhovec.errors import RhovecError, TraceError
 from rhovec.fleet import FleetReport, Summary, cuts, evaluate_table
-from rhovec.fleet import table as tables
 from rhovec.fleet import evaluate_files as evaluate
+from rhovec.fleet import table as tables
 from rhovec.formula.requirements import Requirement
 
 from .servers import NOBODY, Cluster, cluster, store
