@@ -9,6 +9,7 @@ from types import ModuleType
 
 import pytest
 
+from rhovec.evaluation import speed
 from rhovec.evaluation.sets import mixture
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -47,14 +48,13 @@ def test_a_record_is_numbers_and_a_page(
 
 
 def test_calls_are_timed_after_a_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = load("common", monkeypatch)
     clock, lengths = [0.0], [9.0, 3.0, 1.0, 2.0]
 
     def work() -> None:
         clock[0] += lengths.pop(0)
 
-    monkeypatch.setattr(common.time, "perf_counter", lambda: clock[0])
-    found = common.timed(work, 3)
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: clock[0])
+    found = speed.timed(work, 3)
     assert (found["s"], found["s_min"], found["s_max"]) == (2.0, 1.0, 3.0) and lengths == []
 
 
