@@ -164,8 +164,10 @@ def draw_curves(path: Path, folder: Path) -> None:
                 fill = "none" if r["way"] == "NumPy" else colour
                 axis.plot(r["per_second"], r["error"], style, markersize=7, color=colour,
                           markerfacecolor=fill, label=r["name"])  # fmt: skip
-        axis.set(xscale="log", yscale="log", xlabel="formulae per second, from texts (right and low is better)",
-                 ylabel="mean error of the kernel")  # fmt: skip
+        axis.set(
+            xscale="log", yscale="log", ylabel="mean error of the kernel",
+            xlabel="formulae per second, from texts (right and low is better)",
+        )  # fmt: skip
         axis.xaxis.set_minor_formatter(NullFormatter())
         where = "two cores" if facts["machine"].get("cores") == 2 else "this CPU"
         axis.set_title("NVIDIA H200" if device == "cuda" else where, fontsize=10)

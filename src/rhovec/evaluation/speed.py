@@ -18,7 +18,7 @@ from ..errors import RhovecError
 from ..formula.reader import parse_programs
 from ..kernel import kernel_of_cosine
 from ..models.heads import Kind, make_head
-from ..models.model import Model, Precision, load
+from ..models.model import PRECISIONS, Model, load
 from .metrics import mean_error
 
 JUDGES = 65_536  # traces of each of the two kernels that judge
@@ -81,10 +81,9 @@ class Curve:
         if self.device is not None:
             yield load(name, self.device), "torch"
             return
-        ways: tuple[tuple[Precision, str], ...] = (("float32", "NumPy"), ("int8", "int8"))
-        for precision, way in ways:
+        for precision in PRECISIONS:
             with suppress(RhovecError):  # a model of a shape that int8 does not take
-                yield load(name, precision=precision), way
+                yield load(name, precision=precision), "NumPy" if precision == "float32" else "int8"
 
     def _encoder(self, name: str, model: Model, way: str, kind: Kind) -> dict[str, Any]:
         def embed(given: Any) -> np.ndarray:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .module import FormulaEncoder
 
 Precision = Literal["float32", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 SHIPPED = Path(__file__).parents[1] / "weights"  # a folder per model
 DEFAULT = SHIPPED / "default"
 MAX_NODES = 2000  # of a formula: attention needs memory for their square
@@ -114,7 +115,7 @@ class Model:
         folder: Path | None = None,
         precision: Precision = "float32",
     ):
-        if precision not in ("float32", "int8"):
+        if precision not in PRECISIONS:
             raise RhovecError(f'precision must be "float32" or "int8", not {precision!r}')
         if precision == "int8" and device is not None:
             raise RhovecError("precision int8 is for models without a device; give one of the two")
@@ -150,9 +151,9 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve digits that identify the weights: vectors of different ones are not comparable."""
-        digest: str = self.config["sha256"][store.WEIGHTS]
-        return digest[:12]
+        """Twelve digits that identify weights and precision: what vectors are comparable with."""
+        digest: str = self.config["sha256"][store.WEIGHTS][:12]
+        return digest if self.precision == "float32" else _digest(f"{digest} {self.precision}")
 
     @property
     def directions(self) -> Directions:
@@ -367,7 +368,7 @@ class Directions:
     @property
     def fingerprint(self) -> str:
         """Twelve digits: these vectors are comparable neither with others nor with the model's own."""
-        return hashlib.sha256(f"{self.model.fingerprint} {self.kind}".encode()).hexdigest()[:12]
+        return _digest(f"{self.model.fingerprint} {self.kind}")
 
     @property
     def schema(self) -> Schema | None:
@@ -390,6 +391,10 @@ class Directions:
     def kernel(self, n_traces: int | None = None, seed: int = 0) -> Any:
         """The teacher, as `Model.kernel`."""
         return self.model.kernel(n_traces, seed)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load(
