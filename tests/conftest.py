@@ -1,9 +1,13 @@
 import ast
 import hashlib
 import os
+import secrets
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).parents[1]
@@ -48,3 +52,25 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 # A shell's background job ignores control-C, and so would every command that a test starts and stops.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def pg() -> Iterator[Any]:
+    """A PostgreSQL server; a test may kill it, and starts it again."""
+    from .servers import postgres
+
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def url(pg: Any) -> Iterator[str]:
+    """A database of the test's own, and the password in the environment."""
+    from .servers import execute
+
+    name = f"test_{secrets.token_hex(6)}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGPASSWORD", pg.password)
+        execute(pg.url(), f"CREATE DATABASE {name}")
+        yield pg.url(database=name)
+        execute(pg.url(), f"DROP DATABASE {name} WITH (FORCE)")

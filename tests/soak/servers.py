@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rhovec.errors import RhovecError
@@ -70,3 +71,42 @@ def kill_server(server: Postgres, url: str, n: int, seed: int) -> dict[str, Any]
     assert sorted(there) == sorted(confirmed)
     assert len(set(there.values())) == len(there)
     return {"kills": n, "entries confirmed": len(confirmed), "adds repeated": repeated}
+
+
+def write_and_read(url: str, seconds: float) -> dict[str, Any]:
+    """Two writers and eight readers at once, none of whom meets an error."""
+    maker = Hashed(200)
+    Index.build(["x_0 > -1"], url, library="clients", vectors=maker).close()
+    end = time.monotonic() + seconds
+
+    def write(writer: int) -> set[int]:
+        number, kept = 10**6 * writer, set()
+        with Index.open(url, library="clients", vectors=maker) as index:
+            while time.monotonic() < end:
+                first, *new = index.add([formula(number + i) for i in range(10)])
+                index.delete(first)
+                kept.update(new)
+                number += 10
+        return kept
+
+    def read(_: int) -> int:
+        asked = 0
+        with Index.open(url, library="clients", vectors=maker) as index:
+            while time.monotonic() < end:
+                hits = index.search(f"x_0 > {asked}", 5)
+                assert hits and hits == sorted(hits, key=lambda hit: -hit.similarity)
+                asked += 1
+        return asked
+
+    with ThreadPoolExecutor(10) as pool:
+        writers, readers = pool.map(write, (1, 2)), pool.map(read, range(8))
+        one, two = writers
+        searches = list(readers)
+    assert one and two and all(searches) and not one & two
+    with Index.open(url, library="clients", vectors=maker) as index:
+        index.verify()
+        assert {hit.id for hit in index.search("x_0 > 0", 10**9)} == {1} | one | two
+    return {
+        "seconds": seconds, "writers": 2, "readers": len(searches),
+        "entries added": len(one | two) * 10 // 9, "searches": sum(searches),
+    }  # fmt: skip

@@ -20,9 +20,11 @@ from rhovec.spaces import Space
 from ..formula.test_parser_fuzz import fuzz_in_parts
 from ..formula.test_reader import mutated
 from ..formula.test_requirements import mutated_files
+from ..servers import Postgres
 from ..spaces.plant import NAMES, drives
 from ..spaces.test_space import kill_while_saving
 from . import harness
+from .servers import kill_server, write_and_read
 
 RESULTS = Path(__file__).parents[2] / "results"
 COMMAND = "make soak"
@@ -32,6 +34,8 @@ TITLES = {
     "flips": "Single flipped bits, each noticed or without effect on any answer",
     "cuts": "The file cut at every page and within every page, each noticed when it is opened",
     "spaces": "SIGKILL while a space is saved over another one; one of the two is there",
+    "server": "SIGKILL of PostgreSQL while a client adds; what was confirmed is there, nothing twice",
+    "clients": "Writers and readers of one library in PostgreSQL at once",
     "million": "A million rows with a checksum each",
     "texts": "Mutated texts, read by compiled code only if the parser gives the same formula",
     "files": "Mutated requirement files: read, or every mistake with line, column and what to change",
@@ -70,6 +74,14 @@ def test_spaces(tmp_path: Path, record: dict[str, Any]) -> None:
     for seed, folder in enumerate((one, two)):
         Space.fit(drives(seed=seed), NAMES).save(folder)
     keep(record, "spaces", kill_while_saving(one, two, tmp_path / "target", 200, SEED))
+
+
+def test_server(pg: Postgres, url: str, record: dict[str, Any]) -> None:
+    keep(record, "server", kill_server(pg, url, 50, SEED))
+
+
+def test_clients(url: str, record: dict[str, Any]) -> None:
+    keep(record, "clients", write_and_read(url, 60))
 
 
 def test_million(tmp_path: Path, record: dict[str, Any]) -> None:

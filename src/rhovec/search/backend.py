@@ -9,6 +9,7 @@ hand an instance to `Index`.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -104,8 +105,9 @@ Progress = Callable[[float], object]
 
 
 def is_url(place: object) -> bool:
-    """Whether a library's place is a server."""
-    return isinstance(place, str) and place.partition("://")[0] in ("postgresql", "postgres")
+    """Whether a library's place is a server: any URL, and settings with a password, which no message
+    may repeat as the name of a file."""
+    return re.match(r"\s*[A-Za-z][\w+.-]+:/|.*password\s*=", str(place), re.DOTALL) is not None
 
 
 class Backend(ABC):

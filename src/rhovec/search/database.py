@@ -14,6 +14,7 @@ whose connection broke while it waited for the confirmation finds out what becam
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -80,6 +81,7 @@ class Database:
         self._settings = _settings(url)
         self.name = "the server"
         self._closed = False
+        self._in_use = threading.Lock()
         self._marks: list[tuple[str, int]] = []  # token and library of the current transaction
         self._connection: Connection[Row] | None = self._connect()
         info = self._connection.info
@@ -104,6 +106,13 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[None]:
         with self._transaction(IsolationLevel.REPEATABLE_READ, read_only=True):
+            yield
+
+    @contextmanager
+    def reading_long(self) -> Iterator[None]:
+        """A read that is not repeated: a connection that was lost before it is noticed first."""
+        self.ping()
+        with self.reading():
             yield
 
     def write(self, work: Callable[[], T], again: Callable[[str], T]) -> T:
@@ -171,13 +180,20 @@ class Database:
     def _transaction(self, isolation: IsolationLevel, read_only: bool) -> Iterator[None]:
         if self._closed:
             raise RhovecError(f"{self.name}: the index was closed; open it again")
-        connection = self._connection
-        if connection is None or connection.closed:
-            connection = self._reconnect()
-        with self._clear_errors(connection):
-            connection.isolation_level, connection.read_only = isolation, read_only
-            with connection.transaction():
-                yield
+        if not self._in_use.acquire(blocking=False):
+            raise RhovecError(
+                f"{self.name}: another thread is using this index; open one for each thread"
+            )
+        try:
+            connection = self._connection
+            if connection is None or connection.closed:
+                connection = self._reconnect()
+            with self._clear_errors(connection):
+                connection.isolation_level, connection.read_only = isolation, read_only
+                with connection.transaction():
+                    yield
+        finally:
+            self._in_use.release()
 
     @contextmanager
     def _clear_errors(self, connection: Connection[Row]) -> Iterator[None]:
@@ -296,7 +312,11 @@ def _settings(url: str) -> dict[str, Any]:
     """libpq's settings, without a password. No message repeats the URL, which may hold one."""
     try:
         parts = urlsplit(url)
-        secret = parts.password is not None or "password" in parse_qs(parts.query)
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ValueError
+        secret = parts.password is not None or any(
+            "password" in key for key in parse_qs(parts.query)
+        )
         secret = secret or "@" in parts.path or parts.netloc.count("@") > 1
         found = {} if secret else psycopg.conninfo.conninfo_to_dict(url)
     except (ValueError, psycopg.Error):
@@ -323,8 +343,10 @@ def _reason(error: psycopg.Error) -> str:
         return "the library was removed"
     if isinstance(error, errors.DiskFull):
         return "cannot be written: the server's disk is full"
+    if isinstance(error, errors.ProgramLimitExceeded):
+        return f"a name, a tag or a variable is too long for the server ({told}); shorten it"
     if isinstance(error, psycopg.DataError):
-        return f"a text cannot be stored: {told}"
+        return f"the server cannot take a text or a number: {told}"
     return told
 
 

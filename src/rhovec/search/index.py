@@ -549,7 +549,7 @@ def _creator(path: Any, library: Any) -> Callable[[Facts, Iterator[Batch]], Back
     if name := _server_library(path, library):
         from .server import ServerBackend
 
-        return partial(ServerBackend.create, path, name)
+        return partial(ServerBackend.create, str(path), name)
     return partial(FileBackend.create, None if path is None else file_path(path))
 
 

@@ -44,6 +44,7 @@ from .rows import REPAIR, Part, checksum_of, signed
 MAX_DIMENSION = 16_000  # numbers per vector, pgvector's limit
 COMPACT, MAX_WHOLE = 96, 128  # numbers per compact vector; vectors up to this length are their own
 CANDIDATES, PER_HIT = 200, 4  # entries taken from the graph: at least, and per hit asked for
+MAX_HITS = 1 << 60  # more than a library has, and a number that PostgreSQL reads
 MAX_LIST = 1000  # pgvector's limit of the list that a search in the graph keeps
 SCANNED, SCAN_MEMORY = 200_000, 16  # entries followed until enough fit, in this many work_mem
 LEARNED = 20_000  # vectors from which directions are learned
@@ -241,6 +242,7 @@ class ServerBackend(Backend):
         return int(found[0][0])
 
     def search(self, points: np.ndarray, k: int, chosen: Filter) -> list[list[Found]]:
+        k = min(k, MAX_HITS)
         many = max(CANDIDATES, PER_HIT * k)
 
         def work() -> list[list[Found]]:
@@ -303,7 +305,7 @@ class ServerBackend(Backend):
         """As a file does it: compact vectors of all entries come here, and are compared in blocks."""
         from .coarse import Coarse, n_sampled, near_groups
 
-        with self._database.reading():
+        with self._database.reading_long():
             self._begin()
             size = self._size()
             if not size:
@@ -327,7 +329,7 @@ class ServerBackend(Backend):
     # -- reading everything ----------------------------------------------------------------
 
     def batches(self) -> Iterator[Batch]:
-        with self._database.reading():
+        with self._database.reading_long():
             self._begin()
             for rows in self._stream(f"{COLUMNS}, vector"):
                 entries = [self._entry(row[:-1]).requirement for row in rows]
@@ -339,7 +341,7 @@ class ServerBackend(Backend):
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read everything and compare it with its checksums."""
-        with self._database.reading():
+        with self._database.reading_long():
             self._begin()
             query = "SELECT size, digest FROM rhovec.libraries WHERE id = %s"
             ((size, expected),) = self._database.rows(query, (self._library.id,))
