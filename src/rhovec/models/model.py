@@ -56,7 +56,7 @@ from .generate import Generator
 from .heads import Kind, make_head
 from .inverse import MAX_THRESHOLD, Inverter, unit_rows
 from .layers import ranges
-from .runtime import Runtime
+from .runtime import Runtime, own_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -219,8 +219,8 @@ class Model:
         schema: Schema | None = None,
         k: int = 5,
     ) -> Any:
-        """Up to k different formulae for a vector (D,) of kind "kernel", the best first; for rows
-        (B, D) a list of such lists.
+        """Up to k different formulae for a vector (D,) of either kind, the best first; for rows (B, D)
+        a list of such lists.
 
         The decoder proposes its likeliest formula and `samples` others, which are tuned and changed if
         `refine`; the answers are those whose vectors are closest. Vectors need not have length one.
@@ -267,12 +267,27 @@ class Model:
         return MAX_THRESHOLD if known is None else min(known["largest"], MAX_THRESHOLD)
 
     def unit_rows(self, vectors: Any) -> np.ndarray:
-        """Vectors (D,) or (B, D) of kind "kernel", as float32 of length one."""
+        """Vectors (D,) or (B, D) as float32 of length one and of kind "kernel".
+
+        Those of kind "cosine" go through the head, which makes the others of them.
+        """
+        head = make_head(self.encoder)
+        sizes = {self.dimension, head.dimension(head.kind)}
         wanted = (
-            f"this model's have {self.dimension}; give vectors of kind kernel of the model that "
+            f"this model's have {' or '.join(map(str, sorted(sizes)))}; give vectors of the model that "
             "made them"
         )
-        return unit_rows(vectors, (self.dimension,), wanted).astype(np.float32)
+        rows = unit_rows(vectors, sizes, wanted).astype(np.float32)
+        if rows.shape[-1] == self.dimension:
+            return rows
+        made = head.numpy_vectors(self._head_tensors, np.atleast_2d(rows))
+        return made if rows.ndim == 2 else made[0]
+
+    @cached_property
+    def _head_tensors(self) -> Mapping[str, np.ndarray]:
+        """The head's, for NumPy."""
+        tensors = self._tensors or store.read(self.folder or "")[1]
+        return make_head(self.encoder).prepare(own_tensors(tensors, "head."))
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
         """Values of the formulae that are outside the range of the training."""
