@@ -301,6 +301,20 @@ def test_mistakes_about_traces_are_named(drive: Path, tmp_path: Path) -> None:
     assert refused(*base, "--dt", "x").startswith("--dt must be a positive decimal number")
 
 
+def test_columns_that_no_formula_uses_do_not_matter(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("time,speed,note,note,\n0,1,ok,ok,\n1,2,0x1,,7\n")
+    on_it = ("-t", file, "--dt", "auto")
+    formula = "always[0,1] speed > 0"
+    assert run("robustness", formula, *on_it).splitlines()[-1].endswith(",1.0")
+    assert run("robustness", *on_it, stdin=formula).splitlines()[-1].endswith(",1.0")
+    assert "implies" in run("compare", formula, "always[0,1] speed > -1", *on_it)
+    run("similarity", formula, "always speed < 9", *on_it)
+    run("index", "build", tmp_path / "library", formula, *on_it)
+    assert "column 5 has no name" in refused("train", "space", "-t", file, "-o", tmp_path / "space")
+    assert "'note' appears twice" in refused("robustness", "note > 0", *on_it)
+
+
 def test_a_failed_write_leaves_the_old_file(drive: Path, tmp_path: Path, monkeypatch) -> None:
     out = tmp_path / "out.csv"
     out.write_text("old")

@@ -282,3 +282,41 @@ def test_junit_holds_what_xml_cannot(tmp_path: Path) -> None:
     check("A: always x < 6", "-t", tmp_path, "--junit", path, code=1)
     (case,) = next(iter(JUnitXml.fromfile(str(path))))
     assert case.name == "a\\x01<&>"
+
+
+# -- what strangers tried --------------------------------------------------------------------------
+
+
+def test_a_step_that_no_bound_can_be_read_with_does_not_stop_other_logs(tmp_path: Path) -> None:
+    (tmp_path / "huge.csv").write_text("time,x\n1e300,1\n2e300,2\n3e300,3\n")
+    (tmp_path / "usual.csv").write_text("time,x\n0,1\n1,9\n")
+    out, err = check("A: always x < 6", "-t", tmp_path, code=2)
+    assert "1 violated" in out
+    assert "huge.csv, with its step of 1e+300 s: dt must be" in err
+
+
+def test_the_time_can_be_a_channel_and_still_is_the_time(tmp_path: Path) -> None:
+    rows = [f"{i / 10:.1f},{i}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["time,x", *rows]))
+    out, _ = check("A: always[0, 2] (time > 1 -> x > 10)", "-t", tmp_path / "a.csv", "--json")
+    assert json.loads(out)["verdict"] == "holds"
+    out, _ = check("A: always (time > 1 -> x > 20)", "-t", tmp_path / "a.csv", "--json", code=1)
+    assert json.loads(out)["intervals"] == [[1.1, 2.0]]
+
+
+def test_labels_without_given_codes_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,gear\n0,P\n1,D\n")
+    both = ('A: always gear != "R"', "B: always gear < 3", "-t", tmp_path / "a.csv")
+    _, err = check(*both, code=2)
+    assert 'gear is compared with a number here, and elsewhere with the label "R"' in err
+    assert "--labels" in err
+    out, err = check(*both, "--skip-invalid")
+    assert "1 requirement on 1 log" in out and "gear is compared" in err
+    out, _ = check(*both, "--labels", "gear=P:0,D:1,R:2")
+    assert "2 holds so far" in out
+
+
+def test_requirements_without_a_channel_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,x\n0,1\n")
+    _, err = check("A: true", "-t", tmp_path / "a.csv", code=2)
+    assert "name no channel" in err

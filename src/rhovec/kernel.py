@@ -183,14 +183,14 @@ class SampledKernel(ABC):
             names = dict.fromkeys(ops.name_of(variable) for variable, _ in channel)
             unknown = [name for name in names if name not in known]
             if unknown:
-                phi = _formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
+                phi = formula_of_row(programs, int((programs.code[:, 3] == c).argmax()))
                 raise TraceError(
                     f"{excerpt(phi)} uses {', '.join(unknown[:8])}, but the measure has "
                     f"{', '.join(self.measure.variables[:8])}; give traces that have it, or "
                     "lower the formula with a Schema"
                 )
         for row in np.flatnonzero(ops.IS_CONSTANT[programs.code[:, 0]]).tolist():
-            phi = _formula_of_row(programs, row)
+            phi = formula_of_row(programs, row)
             if simplify(phi).code[-1, 0] in (ops.TRUE, ops.FALSE):
                 raise FormulaError(
                     f"{excerpt(phi)} is constant, so no kernel can compare it; leave it out"
@@ -425,7 +425,7 @@ def drop_axes(values: np.ndarray, first: Formulae, second: Formulae) -> Any:
     return values if values.ndim else float(values)
 
 
-def _formula_of_row(programs: Programs, row: int) -> Formula:
+def formula_of_row(programs: Programs, row: int) -> Formula:
     b = int(np.searchsorted(programs.offsets, row, side="right")) - 1
     (phi,) = programs.part(b, b + 1).unpack()
     return phi

@@ -101,7 +101,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (cut(store.CONFIG, 0.5), "not JSON"),
     (lambda f: (f / store.CONFIG).write_bytes(b"\xff\xfe"), "not JSON"),
     (lambda f: (f / store.CONFIG).write_text("[]"), "has no format"),
-    (lambda f: (f / store.CONFIG).unlink(), "config.json: cannot be read"),
+    (lambda f: (f / store.CONFIG).unlink(), "there is no model in this folder"),
     (lambda f: (f / store.WEIGHTS).unlink(), "encoder.safetensors: cannot be read"),
     (altered(lambda c: c.update(format=1)), "has format 1, and this rhovec reads 2"),
     (altered(lambda c: c.pop("teacher")), "teacher is missing"),

@@ -216,10 +216,13 @@ def test_saving_replaces_a_space_and_nothing_else(space: rv.Space, folder: Path)
 
 
 def rewritten(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """A folder with another description, and a digest that fits it."""
+
     def apply(folder: Path) -> None:
         path = folder / store.DESCRIPTION
         content = json.loads(path.read_text())
         change(content)
+        content[store.DIGEST] = store.digest_of(content)
         path.write_text(json.dumps(content))
 
     return apply
@@ -238,6 +241,7 @@ def rearranged(change: Callable[[dict[str, np.ndarray]], Any]) -> Callable[[Path
         data = to_bytes(arrays)
         (folder / content["data"]).write_bytes(data)
         content["sha256"] = hashlib.sha256(data).hexdigest()
+        content[store.DIGEST] = store.digest_of(content)
         path.write_text(json.dumps(content))
 
     return apply
@@ -278,7 +282,13 @@ STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
         rearranged(lambda a: a.update(traces=a["traces"][:9], directions=a["directions"][:9])),
         "33 to 4096 traces",
     ),
-    "other shapes": (rearranged(lambda a: a.update(traces=a["traces"][0])), "do not fit"),
+    "other shapes": (rearranged(lambda a: a.update(traces=a["traces"][0])), "three axes"),
+    "a number": (rearranged(lambda a: a.update(traces=np.array(3, np.float32))), "three axes"),
+    "no schema": (rewritten(lambda c: c.pop("schema")), "no schema in it"),
+    "a huge number": (rewritten(lambda c: c.update(sigma2=10**400)), "sigma2 must be"),
+    "a huge fact": (rewritten(lambda c: c["facts"].update(seed=10**400)), "facts must be"),
+    "no sense": (rewritten(lambda c: c["facts"].update(error=-5)), "facts must be"),
+    "no description": (lambda f: (f / store.DESCRIPTION).unlink(), "no model in this folder"),
 }
 
 
@@ -288,6 +298,21 @@ def test_a_folder_from_a_stranger_is_refused(folder: Path, name: str) -> None:
     damage(folder)
     with pytest.raises(RhovecError, match=message):
         rv.load(folder)
+
+
+def test_a_flipped_bit_is_noticed(folder: Path, space: rv.Space) -> None:
+    path = folder / store.DESCRIPTION
+    saved = path.read_bytes()
+    for place in range(0, len(saved), 3):
+        damaged = bytearray(saved)
+        damaged[place] ^= 1 << (place % 7)
+        path.write_bytes(damaged)
+        try:
+            loaded = rv.load(folder)
+        except RhovecError:
+            continue
+        assert loaded._content.facts == space._content.facts  # it was white space
+        assert loaded.fingerprint == space.fingerprint
 
 
 SAVING = """
@@ -349,7 +374,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "names": (lambda: rv.Space.fit(drives(), NAMES[:3]), "variables"),
     "twice": (lambda: rv.Space.fit(drives(), ("a", "a", "b", "c")), "twice"),
     "two axes": (lambda: rv.Space.fit(drives()[0]), "shape"),
-    "text": (lambda: rv.Space.fit("drives.csv"), "real numbers|traces"),
+    "text": (lambda: rv.Space.fit("drives.csv"), "rv.read_traces"),
+    "too large": (lambda: rv.Space.fit(drives() * 1e300, NAMES), "too large"),
     "other widths": (lambda: rv.Space.fit([np.ones((2, 5)), np.ones((3, 5))] * 40), "variables|shape"),
     "unknown unit": (lambda: rv.Space.fit(drives(), NAMES, units={"spede": "m"}), "no variable .spede"),
     "unknown mode": (lambda: rv.Space.fit(drives(), NAMES, discrete="gaer"), "no variable 'gaer'"),
@@ -372,7 +398,7 @@ def test_bad_traces_get_one_clear_error(name: str) -> None:
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("always height > 1", "uses height, but the measure has speed"),
+        ("always height > 1", "uses height, but the space has speed"),
         ("speed >= ", "expected"),
         ("true", "constant"),
         ("always[0,0.7] speed > 1", "whole number of steps"),

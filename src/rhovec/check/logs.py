@@ -269,7 +269,12 @@ def _judge(
 ) -> None:
     """Add the rows of logs with the same step, units and channels to their files."""
     derived = Derived()
-    found, problems = plan.parse(dt or plan.dt, units, derived)
+    found: list[Requirement] = []
+    problems: Sequence[object]
+    try:
+        found, problems = plan.parse(dt or plan.dt, units, derived)
+    except RhovecError as error:  # a step that no bound can be read with
+        problems = [error]
     step = f", with its step of {dt:g} s" if dt and not plan.resample else ""
     for file in {id(one.file): one.file for one in ready}.values():
         for problem in problems:

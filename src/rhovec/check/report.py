@@ -28,7 +28,7 @@ from ..formula.requirements import (
     read_data,
     require_some,
 )
-from ..formula.vocabulary import flags_in, labels_in
+from ..formula.vocabulary import flags_in, labels_in, measured_in
 from ..tasks import completed
 from ..traces.logs import PathLike, as_names, checked, find_files, named_files
 from ..traces.remote import find_stored, remote_name
@@ -181,8 +181,16 @@ def plan_of(
         )
     statements = tuple(_statements(requirements))
     codes = dict(labels or {})
-    for name, own in labels_in(s.text for s in statements).items():
+    compared = labels_in(s.text for s in statements)
+    for name, own in compared.items():
         codes[name] = _coded(own, codes.get(name, {}))
+    mixed = {
+        s.place: Problem(s.place, f"{name} is compared with a number here, and elsewhere with the label "
+                         f'"{next(iter(compared[name]))}"; compare it with labels only, or pass '
+                         "labels=..., with its codes")
+        for s in statements
+        for name in sorted(measured_in(s.text) & (compared.keys() - (labels or {}).keys()))
+    }  # fmt: skip
     parsing = {
         "rounding": rounding, "discrete": tuple(discrete), "tolerance": tolerance,
         "units": dict(units or {}), "labels": codes,
@@ -201,6 +209,8 @@ def plan_of(
     )  # fmt: skip
     derived = Derived()
     found, problems = plan.parse_early(derived)
+    problems = [*problems, *mixed.values()]
+    found = [r for r in found if r.source not in mixed]
     if problems:
         (invalid or _refuse)(problems)
     require_some(found, problems, "the requirements")
@@ -210,6 +220,8 @@ def plan_of(
     )
     formulae = [r.formula for r in found]
     inputs = derived.inputs({name for phi in formulae for name in phi.variables})
+    if not inputs:
+        raise RhovecError("the requirements name no channel, so no log can decide them; name one")
     absent = sorted(set(hold) - inputs)
     if absent:
         raise RhovecError(f"no requirement uses {absent[0]!r}, which is to be held")

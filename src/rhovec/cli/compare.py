@@ -96,8 +96,9 @@ def compare(
     require_output(plot, (".png",))
     require_output(html, (".html",))
     require_output(output, TABLES, as_json)
-    known, traces = read_schema(schema), reading.read_traces()
-    sets = _sets(reading, known, traces)
+    contents = reading.contents(bool(reading.formulae))
+    known, traces = read_schema(schema), reading.read_traces(reading.texts(contents))
+    sets = _sets(reading, known, traces, contents)
     requirements = [one for _, members in sets for one in members]
     if len(requirements) < 2:
         raise RhovecError("compare takes two or more formulae, not 1; quote each of them")
@@ -129,11 +130,14 @@ def _beyond_random(
 
 
 def _sets(
-    reading: TraceReading, schema: Schema | None, traces: Traces | None
+    reading: TraceReading,
+    schema: Schema | None,
+    traces: Traces | None,
+    contents: list[tuple[str, bytes]],
 ) -> list[tuple[str, list[Requirement]]]:
     """The requirements of the arguments and of each file, with its name."""
     arguments = reading.arguments()
-    sources = [(name, read_data(d, name)) for name, d in reading.contents(bool(arguments))]
+    sources = [(name, read_data(data, name)) for name, data in contents]
     sources += [("the arguments", arguments)] if arguments else []
     found, problems = resolve_sets(sources, reading.parameters(), **reading.options(schema, traces))
     reading.left_out(problems)

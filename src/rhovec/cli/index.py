@@ -142,8 +142,9 @@ def build(
     if reading.traces and space:
         raise RhovecError("--traces go with signatures, not with --space")
     made = _load(space)
-    traces, known = reading.read_traces(), schema_for(made, schema)
-    requirements = reading.requirements(known, traces)
+    contents = reading.contents(bool(reading.formulae))
+    traces, known = reading.read_traces(reading.texts(contents)), schema_for(made, schema)
+    requirements = reading.requirements(known, traces, contents)
     known = None if schema is None else known
     vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
     with _vectors(requirements, vectors, known) as progress, Index.build(

@@ -272,6 +272,11 @@ class Reading(Files):
         own = {argument.source for argument in arguments}
         return sorted(found, key=lambda requirement: requirement.source not in own)
 
+    def texts(self, contents: Iterable[tuple[str, bytes]]) -> list[str]:
+        """The texts of all requirements and definitions; contents: of the files or of stdin."""
+        found = [statement for name, data in contents for statement in read_data(data, name)]
+        return [statement.text for statement in [*found, *self.arguments()]]
+
     def arguments(self) -> list[Statement]:
         return [split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
 
@@ -362,14 +367,19 @@ class TraceFiles:
         """What --variables names; None for all."""
         return split_names(self.variables) or None
 
-    def read_traces(self) -> Traces | None:
-        """The traces; None without --traces."""
+    def read_traces(self, mentioned: Iterable[str] = ()) -> Traces | None:
+        """The traces; None without --traces.
+
+        mentioned: texts. What is wrong in columns that none of them names does not matter.
+        """
+        from ..formula.vocabulary import names_in
         from ..traces import read_traces
 
         if self.traces:
             return read_traces(
                 self.traces, layout=self.layout, variables=self.chosen(),
                 id_column=self.id_column, time_column=self.time_column,
+                mentioned=names_in(mentioned),
             )  # fmt: skip
         given = (self.layout, self.variables, self.id_column, self.time_column)
         if given != ("auto", "", None, None):
@@ -398,8 +408,9 @@ class TraceReading(TraceFiles, Reading):
 
         Without --traces, these are random ones: a schema then standardises the formulae.
         """
-        known, traces = read_schema(schema), self.read_traces()
-        return self.about(self.requirements(known, traces), traces, known), traces
+        contents = self.contents(bool(self.formulae))
+        known, traces = read_schema(schema), self.read_traces(self.texts(contents))
+        return self.about(self.requirements(known, traces, contents), traces, known), traces
 
     def about(
         self, found: list[Requirement], traces: Traces | None, schema: Schema | None

@@ -47,6 +47,23 @@ def labels_in(texts: Iterable[str]) -> dict[str, dict[str, int]]:
     return found
 
 
+def measured_in(text: str) -> set[str]:
+    """Names that are compared with a number, on either side of it."""
+    found: set[str] = set()
+    tokens = list(_tokens(text))
+    for (kind, token), (_, sign), (other, behind) in zip(
+        tokens, tokens[1:], tokens[2:], strict=False
+    ):
+        if _compares(sign) or lexer.BINARY.get(sign) in ops.COMPARISONS:
+            if kind == "name" and (other == "number" or behind in "+-"):
+                found.add(token)
+            elif kind == "number" and other == "name":
+                found.add(behind)
+            elif kind == "quoted" and (other == "number" or behind in "+-"):
+                found.add(lexer.unquoted(token))
+    return found
+
+
 def flags_in(formulae: Iterable[Formula]) -> set[str]:
     """Variables that are only ever compared with one half, as a flag alone is."""
     found: dict[str, bool] = {}

@@ -217,6 +217,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise RhovecError(f"there is no model: {folder} is not a folder")
     path = folder / CONFIG
+    if not path.exists():
+        raise RhovecError(f"{folder}: there is no model in this folder, as it has no {CONFIG}")
     data = _read_file(path)
     try:
         config = json.loads(data)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,11 @@ from ..formula import Schema
 from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.operators import Channel
-from ..formula.printer import channel_text
+from ..formula.printer import channel_text, excerpt
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_programs, is_single
 from ..formula.schema import SchemaChannel
-from ..kernel import CentredKernel, StlKernel
+from ..kernel import CentredKernel, StlKernel, formula_of_row
 from ..robustness import robustness
 from ..robustness.inputs import as_trace_array
 from ..traces import TraceMeasure
@@ -47,6 +48,8 @@ def as_given(traces: Any, variables: Sequence[str] | None) -> Given:
             raise TraceError("these traces have names already; leave out variables")
         dt = traces.dt if isinstance(traces, Traces) else None
         traces, variables = traces.values, traces.variables
+    if isinstance(traces, str | Path):
+        raise TraceError("traces must be numbers: read files with rv.read_traces")
     used = list(traces) if isinstance(traces, Mapping) else []
     found = as_trace_array(traces, variables, used)
     if found.is_torch:
@@ -76,7 +79,8 @@ def schema_of(
     for i, name in enumerate(given.variables):
         values = given.values[:, i].astype(np.float64)
         flag = name in names or bool(((values == 0) | (values == 1)).all())
-        mean, std = (0.0, 1.0) if flag else (float(values.mean()), float(values.std()))
+        with np.errstate(over="ignore"):  # what cannot be scaled is refused below
+            mean, std = (0.0, 1.0) if flag else (float(values.mean()), float(values.std()))
         if not flag and values.min() == values.max():
             constant.append(name)
             continue
@@ -121,12 +125,23 @@ class Scales:
         if isinstance(formulae, Programs) or (
             options.pop("dt") == 1 and all(v in (None, set(), {}) for v in options.values())
         ):
-            return as_programs(formulae)
+            return self._known_in(as_programs(formulae))
         single = is_single(formulae)
         if single or isinstance(formulae, Iterable):
             items: Any = [formulae] if single else formulae
             formulae = [self.schema.parse(one) if isinstance(one, str) else one for one in items]
-        return as_programs(formulae)[0], single
+        return self._known_in((as_programs(formulae)[0], single))
+
+    def _known_in(self, found: tuple[Programs, bool]) -> tuple[Programs, bool]:
+        programs, known = found[0], set(self.variables)
+        for i, channel in enumerate(programs.channels):
+            absent = [name for v, _ in channel if (name := ops.name_of(v)) not in known]
+            if absent:
+                phi = formula_of_row(programs, int((programs.code[:, 3] == i).argmax()))
+                raise FormulaError(
+                    f"{excerpt(phi)} uses {absent[0]}, but the space has {listed(self.variables)}"
+                )
+        return found
 
     @property
     def variables(self) -> tuple[str, ...]:

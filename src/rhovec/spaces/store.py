@@ -5,13 +5,15 @@
 
 Nothing in it is code or pickle. The data file is named by its SHA-256 and written first; then space.json
 takes its place in one step. So a kill leaves the old space or the new one. Data files that space.json
-does not name are removed when the next space is saved. Reading checks hash, shapes, numbers and schema.
+does not name are removed when the next space is saved. Reading checks hashes, shapes, numbers and
+schema.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -32,6 +34,7 @@ MIN_TRACES, MAX_TRACES = 33, 4096  # more than the fewest directions
 MAX_DIMENSION = 256
 MAX_ERROR = 1e-3  # of the directions' inner products; float32 leaves about 1e-6
 FACTS = ("error", "standard_error", "formulae", "seed", "traces")
+DIGEST = "digest"  # of the rest of the description
 
 
 class Content(NamedTuple):
@@ -56,7 +59,13 @@ def pack(content: Content) -> tuple[dict[str, Any], bytes]:
         "schema": json.loads(content.schema.to_json()), "facts": content.facts,
         "data": f"space-{digest[:12]}.safetensors", "sha256": digest,
     }  # fmt: skip
-    return description, data
+    return description | {DIGEST: digest_of(description)}, data
+
+
+def digest_of(description: Mapping[str, Any]) -> str:
+    """What a description must hold, so that damage to it is noticed."""
+    rest = {name: value for name, value in description.items() if name != DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
@@ -84,6 +93,8 @@ def unpack(description: Any, data: bytes, where: str) -> Content:
     except RhovecError as error:
         raise RhovecError(f"{where}: {error}") from None
     values, basis = arrays["traces"], arrays["directions"]
+    if values.ndim != 3 or basis.ndim != 2:
+        raise RhovecError(f"{where}: traces have three axes and directions two")
     plain = [len(c.terms) == 1 and c.terms[0] == (c.variables[0], 1.0) for c in schema.channels]
     if not all(plain) or schema.stride != 1:
         raise RhovecError(
@@ -164,12 +175,16 @@ def _check(description: Any, where: str) -> None:
         raise RhovecError(f"{where}: sigma2 must be a positive number")
     facts = description.get("facts")
     if not isinstance(facts, dict) or set(facts) != set(FACTS) or not all(
-        map(_is_number, facts.values())
+        _is_number(value) and value >= 0 for value in facts.values()
     ):  # fmt: skip
-        raise RhovecError(f"{where}: facts must be the numbers {', '.join(FACTS)}")
+        raise RhovecError(f"{where}: facts must be the numbers {', '.join(FACTS)}, 0 or more")
     digest = description.get("sha256")
     if not isinstance(digest, str) or not _is_data(description.get("data")):
         raise RhovecError(f"{where}: data and sha256 must name a file of this folder and its hash")
+    if "schema" not in description:
+        raise RhovecError(f"{where}: there is no schema in it; get the space again")
+    if description.get(DIGEST) != digest_of(description):
+        raise RhovecError(f"{where} is not as it was saved; get the space again")
 
 
 def _is_data(name: Any) -> bool:
@@ -177,4 +192,7 @@ def _is_data(name: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value)
+    try:
+        return not isinstance(value, bool) and math.isfinite(value)
+    except (TypeError, OverflowError):  # no number, or a whole one beyond float64
+        return False

@@ -6,8 +6,8 @@ is. `logs.py` reads files as they are, and `resampling.py` puts them on a grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ def read_traces(
     variables: Sequence[str] | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
+    mentioned: Collection[str] = (),
 ) -> Traces:
     """Read traces from files, or from all files of a folder.
 
@@ -54,11 +55,19 @@ def read_traces(
         `trace_id`, if the table has one of them).
     time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
         has one of them and it is not among the variables).
+    mentioned: names that matter. If a column cannot be read, only columns of these names are.
     """
     names = None if variables is None else as_names(variables)
     options = checked(Options(layout, names, id_column, time_column, strict=True))
     files = find_files([paths] if isinstance(paths, str | Path) else paths)
-    found = list(read_files(files, options))
+    try:
+        found = list(read_files(files, options))
+        for _, part in found:
+            in_order(part, found[0][1])
+    except TraceError:
+        if not mentioned:
+            raise
+        found = list(read_files(files, replace(options, mentioned=frozenset(mentioned))))
     first = found[0][1]
     values = [in_order(part, first) for _, part in found]
     return Traces(

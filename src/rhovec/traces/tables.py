@@ -55,6 +55,7 @@ class Options:
     repair_times: bool = False
     strict: bool = False  # every cell of every column counts, and names are whole headers
     partial: bool = False  # variables that a file lacks are left out, unless it lacks all
+    mentioned: Collection[str] = ()  # without variables: only columns among these, if there is one
 
 
 class Part(NamedTuple):
@@ -119,7 +120,7 @@ def listed(names: Sequence[str]) -> str:
 
 def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     """Which column is what. A column may be named with or without its unit."""
-    if options.strict and options.variables is None and "" in header:
+    if options.strict and options.variables is None and "" in header and not options.mentioned:
         raise TraceError(f"{source}: column {list(header).index('') + 1} has no name")
     split = [split_unit(name) for name in header]
     counts, short = Counter(header), Counter(name for name, _ in split)
@@ -139,13 +140,15 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
             raise TraceError(f"{source}: column {name!r} appears twice")
         return places[name]
 
-    def special(asked: str | None, usual: tuple[str, ...]) -> int | None:
+    def special(
+        asked: str | None, usual: tuple[str, ...], shared: tuple[str, ...] = ()
+    ) -> int | None:
         if asked is not None:
             return place(asked)
         free = {
             short_name.lower(): name
             for name, (short_name, _) in reversed(list(zip(header, split, strict=True)))
-            if name not in taken and short_name not in taken
+            if short_name.lower() in shared or not taken & {name, short_name}
         }
         return next((place(free[name]) for name in usual if name in free), None)
 
@@ -157,7 +160,9 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         options.layout == "auto" and named is not None and "value" in lower
     )
     id_place = special(options.id_column, ID_COLUMNS)
-    time_place = special(options.time_column, TIME_COLUMNS)
+    # A requirement may be about the time, and bounds must not become numbers of samples for that.
+    shared = () if options.strict else ("time", "timestamp")
+    time_place = special(options.time_column, TIME_COLUMNS, shared)
     if is_long:
         name_place = place(named or "variable")
         wanted = {"value": place(lower.get("value", "value"))}
@@ -166,12 +171,15 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if options.variables is not None:
             wanted = {name: place(name) for name in present(options, places)}
         else:
-            wanted = {}
-            for i, (whole, (name, _)) in enumerate(zip(header, split, strict=True)):
-                if whole and i not in (id_place, time_place):
-                    wanted[whole if options.strict or short[name] > 1 else name] = place(whole)
+            columns = [
+                (whole if options.strict or short[name] > 1 else name, whole)
+                for i, (whole, (name, _)) in enumerate(zip(header, split, strict=True))
+                if whole and i not in (id_place, time_place)
+            ]
+            mentioned = [one for one in columns if one[0] in options.mentioned]
+            wanted = {name: place(whole) for name, whole in mentioned or columns}
     for name, i in wanted.items():
-        if i in (id_place, time_place):
+        if i == id_place or (i == time_place and options.strict):
             raise TraceError(f"{source}: column {name!r} is the id or the time, not a variable")
     if not wanted:
         raise TraceError(f"{source}: there is no column besides id and time")
