@@ -259,6 +259,8 @@ def test_scales_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         ({name: stored[name].astype(np.float32)}, "does not fit the matrix"),
         ({"none.scale": stored[f"{name}.scale"]}, "does not fit the matrix"),
         ({f"{name}.scale": None}, "must hold finite numbers"),
+        ({name: np.zeros((), np.int8)}, "does not fit the matrix"),
+        ({name: np.zeros((626, 0), np.int8)}, "does not fit the matrix"),
     ):
         changed = {k: v for k, v in (stored | change).items() if v is not None}
         rewrite_decoder(tmp_path, changed, 3)

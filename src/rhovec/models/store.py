@@ -3,7 +3,7 @@
     config.json          all facts about the model, and the SHA-256 of its weights
     encoder.safetensors  the weights: matrices in float16, vectors in float32
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
-                         in int8 with a scale per row, NAME.scale; in format 2 as the encoder's
+                         in int8 with scales, NAME.scale; in format 2 as the encoder's
     README.md            the model card, written from config.json
 
 Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
@@ -31,7 +31,7 @@ from .decoder_config import DecoderConfig
 from .heads import make_head
 
 FORMAT, FORMAT_INT8 = 2, 3  # the latter has a decoder in int8
-SCALE = ".scale"  # added to the name of a matrix in int8
+SCALE, GROUP = ".scale", 32  # added to the name of a matrix in int8; numbers of a row per scale
 MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 CARD = "README.md"
@@ -193,7 +193,8 @@ def _size(config: EncoderConfig | DecoderConfig, digest: str, int8: bool = False
     stored = sum(math.prod(shape) * (2 if len(shape) > 1 else 4) for shape in shapes)
     if int8:
         stored = sum(
-            math.prod(s) + 4 * math.prod(s[:-1]) if len(s) > 1 else 4 * s[0] for s in shapes
+            math.prod(s) + 4 * math.prod(_scales_shape(s)) if len(s) > 1 else 4 * s[0]
+            for s in shapes
         )
     return f"{count / 1e6:.1f} million parameters, {stored / 1e6:.1f} MB, SHA-256 `{digest}`."
 
@@ -329,16 +330,26 @@ def _to_bytes(
 
 
 def to_int8(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers from -127 to 127 (..., columns), and the scale of each row (...,) float32."""
-    largest = np.abs(matrix).max(-1, initial=1e-30)
-    scales = largest.astype(np.float32) / np.float32(127)
-    return np.rint(matrix / scales[..., None]).astype(np.int8), scales
+    """Whole numbers from -127 to 127, and float32 scales, one per GROUP numbers of a row."""
+    parts = matrix.reshape(*matrix.shape[:-1], -1, _group(matrix.shape))
+    scales = np.abs(parts).max(-1, initial=1e-30).astype(np.float32) / np.float32(127)
+    return np.rint(parts / scales[..., None]).astype(np.int8).reshape(matrix.shape), scales
 
 
 def from_int8(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Inverse of `to_int8`, up to rounding, in float32."""
-    matrix: np.ndarray = codes * scales[..., None].astype(np.float32)
+    parts = codes.reshape(*scales.shape, -1) * scales[..., None].astype(np.float32)
+    matrix: np.ndarray = parts.reshape(codes.shape)
     return matrix
+
+
+def _group(shape: tuple[int, ...]) -> int:
+    """Numbers per scale: the whole row where groups do not fill it."""
+    return shape[-1] if shape[-1] % GROUP else GROUP
+
+
+def _scales_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-1], shape[-1] // _group(shape))
 
 
 def _decoder_bytes(tensors: Mapping[str, np.ndarray]) -> bytes:
@@ -359,7 +370,8 @@ def _without_int8(stored: dict[str, np.ndarray], path: Path) -> dict[str, np.nda
     found = {name: array for name, array in stored.items() if not name.endswith(SCALE)}
     for name in stored.keys() - found.keys():
         codes, scales = stored.get(name.removesuffix(SCALE)), stored[name]
-        if codes is None or codes.dtype != np.int8 or scales.shape != codes.shape[:-1]:
+        whole = codes is not None and codes.dtype == np.int8 and codes.ndim and codes.size
+        if codes is None or not whole or scales.shape != _scales_shape(codes.shape):
             raise RhovecError(f"{path}: {name} does not fit the matrix that it belongs to")
         found[name.removesuffix(SCALE)] = from_int8(codes, scales)
     return found
