@@ -58,7 +58,7 @@ def inverter(*formulae: Formula) -> Inverter:
 
 def moved(phi: Formula, rng: np.random.Generator) -> Formula:
     """The formula with other numbers."""
-    numbers = inverse._Numbers(phi, inverse.Limits())
+    numbers = inverse.Numbers(phi, inverse.Limits())
     spread = np.where(numbers.probe == 1, 4.0, 0.4)
     return numbers.put(numbers.values + spread * rng.standard_normal(len(spread)))
 
@@ -113,18 +113,18 @@ def test_an_operand_without_meaning_is_dropped() -> None:
 
 def test_probes_change_one_number_each() -> None:
     for phi in FORMULAE:
-        numbers = inverse._Numbers(phi, inverse.Limits())
+        numbers = inverse.Numbers(phi, inverse.Limits())
         assert numbers.put(numbers.values) == phi
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
-            difference = inverse._Numbers(probe, inverse.Limits()).values - numbers.values
+            difference = inverse.Numbers(probe, inverse.Limits()).values - numbers.values
             assert difference[i] == pytest.approx(step, abs=1e-9) or not difference.any()
             assert not np.delete(difference, i).any()
 
 
 def test_numbers_stay_within_their_limits() -> None:
     phi = rv.parse("always[3,20] (x_0 >= 0.3 until[0,4] x_1 <= -0.5)")
-    numbers = inverse._Numbers(phi, inverse.Limits())
+    numbers = inverse.Numbers(phi, inverse.Limits())
     rng = np.random.default_rng(1)
     for _ in range(200):
         put = numbers.put(numbers.values + 300 * rng.standard_normal(len(numbers.values)))

@@ -42,9 +42,11 @@ GAIN = 1e-5  # in similarity, that makes another joint change worthwhile
 TOP_P = 0.75  # draw from fewer tokens than by default: these formulae are closer
 ENOUGH = 0.999  # similarity at which no more candidates are drawn; the encoder's error is larger
 NEAR = 1 - 2e-5  # similarity at which there is nothing left to gain
+FAR = 0.995  # similarity below which a search may go on, and propose more carefully
 PARSIMONY = 1e-4  # similarity that another node must gain; the encoder's error is much larger
 ANSWERS = 16  # per request, at most
 REQUESTS = 128  # worked on at once
+STARTS = 2  # formulae per round that careful proposals are asked for
 
 PROBE = 0.02  # change of a threshold that measures a slope; for a bound it is 1
 SCALES = 0.3, 4.0  # expected changes of thresholds and of bounds
@@ -66,6 +68,7 @@ class Limits:
     tuned: int = TUNED
     changed: int = CHANGED
     front: bool = False  # tune and answer also short formulae, if no shorter one is as close
+    further: int = 0  # budget on top, for requests whose best answer is still below `FAR`
 
 
 class Found(NamedTuple):
@@ -114,7 +117,8 @@ class Tried:
 
 STANDARD = Limits()
 Embed = Callable[[list[Formula]], np.ndarray]  # formulae -> their unit rows (B, D)
-Propose = Callable[[np.ndarray, Formula], Sequence[Formula]]  # (target (D,), formula) -> changed
+# (target (D,), formula, whether to take care) -> changed formulae
+Propose = Callable[[np.ndarray, Formula, bool], Sequence[Formula]]
 Search = Generator[list[Formula], np.ndarray, list[Tried]]  # yields B formulae, is sent (B, D)
 
 
@@ -191,11 +195,12 @@ def choose(
     vectors: np.ndarray,
     candidates: Sequence[Sequence[Formula]],
     limits: Limits = STANDARD,
-    propose: Propose = lambda target, phi: [],
+    propose: Propose = lambda target, phi, careful: [],
 ) -> list[list[Found]]:
     """`Inverter.decode` from given candidates, one or more per row; with a budget of 0 only ranked.
 
-    propose: further changes of the best formula so far, all of which are tried.
+    propose: further changes of the best formula so far, all of which are tried; the flag asks for a few
+        careful ones, which are tuned, too.
     """
     searches = [_search(v, c, limits, propose) for v, c in zip(vectors, candidates, strict=True)]
     together = _together(searches)
@@ -292,14 +297,14 @@ def _search(
         nonlocal spent
         spent += len(tried)
         for one in tried:
-            key = _structure(one.formula)
+            key = structure(one.formula)
             if key not in best or one.value > best[key].value:
                 best[key] = one
 
     def ranked(without: Collection[object] = ()) -> list[object]:
         return sorted((k for k in best if k not in without), key=lambda k: -best[k].value)
 
-    starts = (_Numbers(plain(phi, limits.bound), limits) for phi in candidates)
+    starts = (Numbers(plain(phi, limits.bound), limits) for phi in candidates)
     add((yield from _try(target, (start.put(start.values) for start in starts))))
     while spent < limits.budget:
         near = best[ranked()[0]].similarity > NEAR
@@ -316,8 +321,39 @@ def _search(
         # If it is close enough, only a smaller formula can be better.
         changes = (plain(psi, limits.bound) for psi in _changes(phi, limits.bound))
         others = (psi for psi in changes if psi.size < phi.size or not near)
-        proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi)]
+        proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi, False)]
         add((yield from _try(target, [*_some(others, limits.changed), *proposed])))
+
+    # A joint gains little before its numbers are tuned, so careful proposals are all tuned.
+    end, extended = spent + limits.further, set[object]()
+    while spent < end and best[ranked()[0]].similarity < FAR:
+        order = dict.fromkeys([ranked()[0], *_front(best)[::-1]])
+        starts = [key for key in order if key not in extended][:STARTS]
+        if not starts:
+            break
+        extended.update(starts)
+        proposed = [
+            plain(psi, limits.bound)
+            for key in starts
+            for psi in propose(target, best[key].formula, True)
+        ]
+        added = yield from _try(target, proposed)
+        add(added)
+        todo = [
+            key
+            for key in dict.fromkeys(structure(one.formula) for one in added)
+            if key not in tuned
+        ]
+        tuned.update(todo)
+        for tried in (yield from _together([_tune(target, best[key], limits) for key in todo])):
+            add(tried)
+        top = ranked()[0]
+        if top not in changed:
+            changed.add(top)
+            changes = (
+                plain(psi, limits.bound) for psi in _changes(best[top].formula, limits.bound)
+            )
+            add((yield from _try(target, _some(changes, limits.changed))))
 
     shown = ranked()
     if limits.front:
@@ -381,7 +417,7 @@ def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
 # -- tuning ----------------------------------------------------------------------------------------
 
 
-class _Numbers:
+class Numbers:
     """Thresholds, left bounds and finite right bounds of a formula, concatenated, (P,)."""
 
     def __init__(self, phi: Formula, limits: Limits):
@@ -421,7 +457,7 @@ class _Numbers:
 
 def _tune(target: np.ndarray, now: Tried, limits: Limits) -> Search:
     """Formulae of the same structure, tried until no joint change helps."""
-    numbers = _Numbers(now.formula, limits)
+    numbers = Numbers(now.formula, limits)
     formulae, steps = numbers.probes()
     vectors = yield formulae
     tried = [
@@ -446,7 +482,7 @@ def _tune(target: np.ndarray, now: Tried, limits: Limits) -> Search:
         if best.similarity < now.similarity + GAIN or best.similarity > NEAR:
             break
         # The slopes are not measured again but corrected by what was observed (Broyden's rule).
-        before, numbers = numbers, _Numbers(best.formula, limits)
+        before, numbers = numbers, Numbers(best.formula, limits)
         change = (numbers.values - before.values) / numbers.scale
         surprise = best.vector - now.vector - change @ slopes
         slopes += np.outer(change, surprise) / (change @ change)
@@ -508,7 +544,7 @@ def plain(phi: Formula, last: int = MAX_BOUND) -> Formula:
     return Formula.trusted(code, phi.thresholds, phi.channels)
 
 
-def _structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:
+def structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:
     """The part of a formula that tuning does not change."""
     code = phi.code.copy()
     code[:, 1] = 0
