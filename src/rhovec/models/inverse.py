@@ -30,6 +30,7 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import in_fragment
 from ..formula.operators import Channel, Row
+from ..formula.programs import Programs
 from ..formula.simplify import simplify
 from ..kernel import Progress, SampledKernel
 from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
@@ -126,7 +127,7 @@ class Inverter:
     """Formulae for unit vectors (B, D).
 
     channels: number of channels that `embed` knows. largest: limit of thresholds; a search beyond it
-    would find formulae that are close only by accident.
+    would find formulae that are close only by accident. points: of the traces that `embed` is about.
     """
 
     def __init__(
@@ -135,11 +136,13 @@ class Inverter:
         decoder: Decoder,
         channels: int = CHANNELS,
         largest: float = MAX_THRESHOLD,
+        points: int = BOUNDS,
     ):
         self.embed = embed
         self.decoder = decoder
         self.channels = channels
         self.largest = largest
+        self.points = points
 
     def decode(
         self,
@@ -162,20 +165,25 @@ class Inverter:
         for first in range(0, len(vectors), REQUESTS):
             part = vectors[first : first + REQUESTS]
             known = min(self.channels, channels or self.channels)
-            candidates = [[phi] for phi in self.decoder.greedy(part)]
+            candidates = [[phi] for phi in self._in_steps(self.decoder.greedy(part))]
             unsure = self._unsure(part, candidates, known)
             if samples and len(unsure):
                 drawn = self.decoder.sample(
                     part[unsure], samples, top_p=TOP_P, numbers=False, seed=seed
                 )
                 for i, more in zip(unsure.tolist(), drawn, strict=True):
-                    candidates[i] += more
+                    candidates[i] += self._in_steps(more)
             candidates = [_within(group, known) for group in candidates]
-            limits = Limits(self.largest, budget=BUDGET if refine else 0)
+            last = max(1, self.points - 1)
+            scales = SCALES[0], SCALES[1] * max(1.0, last / MAX_BOUND)
+            limits = Limits(self.largest, last, scales, BUDGET if refine else 0)
             out += choose(self.embed, part, candidates, limits)
             if progress:
                 progress(len(out) / len(vectors))
         return out
+
+    def _in_steps(self, formulae: Sequence[Formula]) -> list[Formula]:
+        return in_steps(Programs.pack(formulae), self.points).unpack() if formulae else []
 
     def _unsure(
         self, vectors: np.ndarray, likeliest: Sequence[Sequence[Formula]], channels: int
@@ -188,6 +196,26 @@ class Inverter:
             found = self.embed([likeliest[i][0] for i in places.tolist()])
             enough[places] = np.einsum("bd,bd->b", found, vectors[places]) >= ENOUGH
         return np.flatnonzero(~enough)
+
+
+def in_steps(programs: Programs, points: int) -> Programs:
+    """Formulae as a decoder for traces of this length writes them, with bounds in steps.
+
+    A decoder has a hundred words for bounds. For longer traces they count 99ths of the length, and
+    tuning finds the steps.
+    """
+    return _scaled(programs, points, (points - 1) / MAX_BOUND)
+
+
+def as_written(programs: Programs, points: int) -> Programs:
+    """Inverse of `in_steps`, up to rounding."""
+    return _scaled(programs, points, MAX_BOUND / max(1, points - 1))
+
+
+def _scaled(programs: Programs, points: int, factor: float) -> Programs:
+    if points <= BOUNDS:
+        return programs
+    return programs.stretched(np.ones(len(programs), bool), factor)
 
 
 def choose(
@@ -328,13 +356,13 @@ def _search(
     end, extended = spent + limits.further, set[object]()
     while spent < end and best[ranked()[0]].similarity < FAR:
         order = dict.fromkeys([ranked()[0], *_front(best)[::-1]])
-        starts = [key for key in order if key not in extended][:STARTS]
-        if not starts:
+        chosen = [key for key in order if key not in extended][:STARTS]
+        if not chosen:
             break
-        extended.update(starts)
+        extended.update(chosen)
         proposed = [
             plain(psi, limits.bound)
-            for key in starts
+            for key in chosen
             for psi in propose(target, best[key].formula, True)
         ]
         added = yield from _try(target, proposed)
