@@ -39,12 +39,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     ]
 
 
-def save(name: str, facts: Any, text: str, folder: Path = RESULTS) -> None:
-    """Write NAME.json and NAME.md into a folder, and print the page."""
+def save(name: str, facts: Any, text: str, folder: Path = RESULTS, quiet: bool = False) -> None:
+    """Write NAME.json and NAME.md into a folder, and print the page unless quiet."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
     (folder / f"{name}.md").write_text(text)
-    print(text)
+    if not quiet:
+        print(text)
 
 
 def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:

@@ -188,7 +188,7 @@ def main() -> None:
         return
     facts: dict[str, Any] = {
         "command": command(), "seed": given.seed, "machine": machine.facts(given.device),
-        "traces": given.traces, "ways": {},
+        "traces": given.n_traces, "ways": {},
     }  # fmt: skip
     texts, facts["formulae"] = formulae(given.formulae, given.n)
     requests = [rv.parse(text) for text in texts]
@@ -212,7 +212,7 @@ def main() -> None:
     measure = model.kernel().measure
     for name, (found, seconds) in answers.items():
         rows = reconstruction(
-            requests, [one.formula for one in found], measure, given.traces, given.seed
+            requests, [one.formula for one in found], measure, given.n_traces, given.seed
         )
         similarity = float(np.median([one.similarity for one in found]))
         facts["ways"][name] = {"rows": rows, "seconds": seconds, "similarity": similarity}

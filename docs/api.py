@@ -34,7 +34,7 @@ SECTIONS: dict[str, tuple[ModuleType, list[str]]] = {
         rhovec,
         ["read_traces", "read_logs", "resample", "derive", "TraceMeasure", "BaseMeasure"],
     ),
-    "Robustness": (rhovec, ["robustness", "satisfaction", "evaluate_files"]),
+    "Robustness": (rhovec, ["robustness", "satisfaction", "evaluate_files", "embed_files"]),
     "Kernels": (
         rhovec,
         [

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import boto3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from dask import config
 from typer.testing import CliRunner
 
 import rhovec as rv
@@ -26,7 +28,8 @@ from rhovec.fleet import FleetReport, Summary, cuts, evaluate_table
 from rhovec.fleet import evaluate_files as evaluate
 from rhovec.formula.requirements import Requirement
 
-from .servers import Cluster, cluster, store
+from .servers import NOBODY, Cluster, cluster, store
+from .soak import fleets
 
 FORMULAE = [str(phi) for phi in rv.random_formulae(12, 3)]
 POINTS = 40
@@ -187,7 +190,7 @@ def test_what_cannot_be_read_is_counted(folder: tuple[Path, np.ndarray]) -> None
     assert "there is no column 'x_1'" in told["lacks.csv"] and "column" in told["nan.csv"]
     assert report.files == 10
     for source, reason in (
-        (place / "none", "no such file"), (place / "notes.md", "must end in"), ([], "no trace file"),
+        (place / "none", "no such file"), (place / "notes.md", "must end in"), ([], "no file given"),
     ):  # fmt: skip
         with pytest.raises(TraceError, match=reason):
             evaluate(FORMULAE, source)
@@ -235,6 +238,12 @@ def test_a_run_is_resumed(
 
 
 # -- an object store -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dask() -> Iterator[Cluster]:
+    with cluster() as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -306,13 +315,83 @@ def test_a_store_that_fails_one_request_in_ten(
     check(report, values)
 
 
+def test_what_the_store_denies_is_counted(s3: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store() as port:
+        create(port)
+        for name in ("good", "denied"):
+            put(port, f"fleet/runs/{name}.csv", b"x_0\n1\n2\n")
+        access = {"endpoint_url": f"http://127.0.0.1:{port}", "region_name": "us-east-1"}
+        iam = boto3.client("iam", **access)
+        iam.create_user(UserName="reader")
+        denied = "arn:aws:s3:::fleet/runs/denied.csv"
+        policy = {"Version": "2012-10-17", "Statement": [
+            {"Effect": "Allow", "Action": "s3:*", "Resource": "*"},
+            {"Effect": "Deny", "Action": "s3:GetObject", "Resource": denied},
+        ]}  # fmt: skip
+        iam.put_user_policy(UserName="reader", PolicyName="p", PolicyDocument=json.dumps(policy))
+        key = iam.create_access_key(UserName="reader")["AccessKey"]
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", key["SecretAccessKey"])
+        text = {"Content-Type": "text/plain"}
+        urlopen(Request(f"{access['endpoint_url']}/moto-api/reset-auth", b"0", text)).read()
+        report = evaluate("x_0 > 0", bucket(port, "runs"), out=bucket(port, "out"))
+        assert (report.files, report.traces) == (2, 1)
+        (lost,) = report.unread
+        assert "runs/denied.csv" in lost.file and "ACCESS_DENIED" in lost.message
+
+
+def test_what_may_not_be_read_is_counted() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        for name in ("good", "denied"):
+            (Path(folder) / f"{name}.csv").write_text("x_0\n1\n2\n")
+        evaluate("x_0 > 0", folder)  # all that is imported when it is used
+        (Path(folder) / "denied.csv").chmod(0)
+        user = os.geteuid()
+        if user == 0:  # root may read everything
+            os.seteuid(NOBODY)
+        try:
+            report = evaluate("x_0 > 0", folder)
+        finally:
+            os.seteuid(user)
+    assert (report.files, report.traces) == (2, 1)
+    assert "denied.csv: cannot be read: Permission denied" in report.unread[0].message
+
+
+def test_logs_in_an_object_store(s3: int, dask: Cluster, tmp_path: Path) -> None:
+    logs = {
+        "a.csv": "time,speed\n0,1\n1,2\n2,9\n", "b.csv": "time,speed\n0,1\n1,1\n2,1\n",
+        "c.csv": "time,speed\n0,1\n1,x\n", "deep/d.csv": "time,rpm\n0,1\n1,2\n",
+    }  # fmt: skip
+    for name, text in logs.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        put(s3, f"fleet/logs/{name}", text.encode())
+
+    def check(*arguments: object) -> Any:
+        return CliRunner().invoke(app, ["check", "always speed < 5", *map(str, arguments)])
+
+    there = bucket(s3, "logs")
+    far = check("-t", there, "--json", "--html", tmp_path / "page.html")
+    cluster = check("-t", there, "--json", "--scheduler", dask.address)
+    near = check("-t", tmp_path, "-t", tmp_path / "deep", "--json")
+    assert far.exit_code == cluster.exit_code == near.exit_code == 2
+    assert far.stdout == cluster.stdout
+    rows = [[json.loads(line) for line in said.stdout.splitlines()] for said in (far, near)]
+    files = [[row.pop("file") for row in part] for part in rows]
+    assert rows[0] == rows[1]
+    assert files == [
+        [bucket(s3, f"logs/{n}.csv") for n in "ab"],
+        [f"{tmp_path}/{n}.csv" for n in "ab"],
+    ]
+    assert far.stderr == cluster.stderr
+    assert "s3://fleet/logs/c.csv" in far.stderr and "s3://fleet/logs/deep/d.csv" in far.stderr
+    assert "/tmp" not in far.stderr and str(tmp_path) in near.stderr
+    lost = check("-t", bucket(s3, "nowhere"), "-t", f"{tmp_path}/a.csv")
+    assert lost.exit_code == 2 and "no such file or folder" in lost.stderr
+
+
 # -- a cluster -------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def dask() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
 
 
 def test_a_cluster(
@@ -344,53 +423,13 @@ def test_a_cluster(
     assert there_said.stdout == here_said.stdout
 
 
-def slow_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuts, "TASK_BYTES", 1)
-    monkeypatch.setattr(tasks, "AHEAD", 2)
-
-
-def test_a_killed_worker_changes_nothing(
-    folder: tuple[Path, np.ndarray], dask: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "attack", [fleets.kill_workers, fleets.kill_schedulers, fleets.kill_clients]
+)
+def test_kills_change_nothing(
+    attack: Callable[[fleets.Runs, int, int], Any], tmp_path: Path
 ) -> None:
-    place, values = folder
-    slow_cuts(monkeypatch)
-    killed = []
-
-    def progress(share: float) -> None:
-        if share > 0.3 and not killed:
-            killed.append(dask.workers[-1])
-            killed[0].kill()
-            killed[0].wait()
-
-    with dask.client() as client:
-        report = evaluate(FORMULAE, place, out=tmp_path / "out", client=client, progress=progress)
-        assert killed
-        check(report, values)
-        dask.workers.remove(killed[0])
-        dask.add_worker()
-
-
-def test_a_killed_scheduler_is_told_and_the_run_resumed(
-    folder: tuple[Path, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, values = folder
-    slow_cuts(monkeypatch)
-    patience = {"distributed.comm.timeouts.connect": "2s"}
-    with cluster() as own, config.set(patience):
-        client = own.client()
-
-        def progress(share: float) -> None:
-            if share > 0.3 and own.scheduler.poll() is None:
-                own.scheduler.kill()
-                own.scheduler.wait()
-
-        with pytest.raises(RhovecError, match="scheduler was lost; run it again"):
-            evaluate(FORMULAE, place, out=tmp_path / "out", client=client, progress=progress)
-        client.close(timeout=1)
-    done = len(list((tmp_path / "out").iterdir()))
-    report = evaluate(FORMULAE, place, out=tmp_path / "out")
-    assert 0 < report.resumed <= done < report.tasks
-    check(report, values)
+    attack(fleets.Runs(tmp_path, 30), 2, 0)
 
 
 def test_no_cluster(folder: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from .mining import mine
 from .models.model import Model
 from .robustness import robustness, satisfaction
 from .search import Hit, Index
-from .spaces import Space, load
+from .spaces import Space, embed_files, load
 from .traces import BaseMeasure, TraceMeasure, derive, read_logs, read_traces, resample
 
 __version__ = "0.2.0.dev0"
@@ -68,6 +68,7 @@ __all__ = [
     "compare",
     "compare_sets",
     "derive",
+    "embed_files",
     "errors",
     "evaluate_files",
     "explain",

@@ -7,6 +7,7 @@ so that millions need no more memory than a few.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -31,6 +32,7 @@ def connected(address: str | None) -> Iterator[Any]:
         yield None
         return
     distributed = _distributed()
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised, without traces
     try:
         client = distributed.Client(address, timeout=TIMEOUT)
     except (OSError, ValueError, RuntimeError, TypeError) as error:

@@ -22,6 +22,7 @@ from ..formula.printer import channel_text
 from ..formula.requirements import Number, Requirement, Statement, resolve
 from ..traces import Grid, Log, derive, resample
 from ..traces.logs import as_log, read_file
+from ..traces.remote import local_copy
 from ..traces.resampling import Missing
 from ..traces.tables import Options, listed
 from .rows import Context, Moments, Row, moments_of, row_of, values_of
@@ -138,8 +139,9 @@ def check_files(plan: Plan, files: Sequence[tuple[str, str]], alone: bool = True
     derived = Derived()
     known, _ = plan.parse_early(derived)
     groups: dict[Any, list[_Ready]] = {}
-    for file, (label, path) in zip(out, files, strict=True):
-        for one in _ready(plan, known, derived, label, Path(path), alone, file):
+    copies: dict[str, str] = {}  # names of files in object storage, by the paths of their copies
+    for file, (label, name) in zip(out, files, strict=True):
+        for one in _fetched(plan, known, derived, label, name, alone, file, copies):
             units = tuple(sorted(u for u in one.grid.units.items() if u[1].isprintable()))
             groups.setdefault((one.grid.dt, units, one.discrete, one.lacking), []).append(one)
     for (dt, units, discrete, lacking), ready in groups.items():
@@ -147,7 +149,27 @@ def check_files(plan: Plan, files: Sequence[tuple[str, str]], alone: bool = True
     for file in out:
         order = {name: i for i, name in enumerate(file.traces)}
         file.rows.sort(key=lambda row: order[row.trace])
+        for path, name in copies.items():
+            file.unread = [
+                one._replace(message=one.message.replace(path, name)) for one in file.unread
+            ]
+            file.notes = [text.replace(path, name) for text in file.notes]
     return out
+
+
+def _fetched(
+    plan: Plan, known: Sequence[Requirement], derived: Derived, label: str, name: str, alone: bool,
+    file: Checked, copies: dict[str, str],
+) -> list[_Ready]:  # fmt: skip
+    """The logs of a file on their grids. One in object storage is copied while it is read."""
+    try:
+        with local_copy(name) as path:
+            if str(path) != name:
+                copies[str(path)] = name
+            return list(_ready(plan, known, derived, label, path, alone, file))
+    except RhovecError as error:
+        file.refuse(str(error))
+        return []
 
 
 def _able(

@@ -31,6 +31,7 @@ from ..formula.requirements import (
 from ..formula.vocabulary import flags_in, labels_in, measured_in
 from ..tasks import completed
 from ..traces.logs import PathLike, as_names, checked, find_files, named_files
+from ..traces.remote import find_stored, remote_name
 from ..traces.resampling import Missing
 from ..traces.tables import Layout, Options
 from .logs import Checked, Made, Plan, Unread, check_files
@@ -261,7 +262,7 @@ def check_logs(
     progress: Callable[[float], object] | None = None,
     **options: Any,
 ) -> Report:
-    """Judge requirements on log files, or on all files of folders.
+    """Judge requirements on log files, or on all files of folders; s3://bucket/runs/ is one, too.
 
     workers: processes. A script needs `if __name__ == "__main__":` for more than one.
     client: a `distributed.Client`, whose workers can read the files, instead of processes here.
@@ -269,34 +270,44 @@ def check_logs(
     options: those of `plan_of`.
     """
     plan, found = plan_of(requirements, **options)
-    files: list[Path] = []
+    files: dict[str, int] = {}  # bytes by name
     lost: list[Checked] = []
     for path in [logs] if isinstance(logs, str | Path) else logs:
         try:
-            files += find_files([path])
+            if remote_name(path) is None:
+                files |= {str(file): file.stat().st_size for file in find_files([path])}
+            else:
+                files |= {file.name: file.size for file in find_stored([path])}
         except RhovecError as error:
             lost.append(Checked(str(path), unread=[Unread(str(path), str(error))]))
     if not files and not lost:
         raise RhovecError("no trace file given")
-    if plan.arrays and not any(file.suffix.lower() == ".npy" for file in files):
+    if plan.arrays and not any(_bare(name).suffix.lower() == ".npy" for name in files):
         raise RhovecError("variables are named for .npy files only, and there is none")
-    results = run(plan, named_files(list(dict.fromkeys(files))), workers, progress, client)
+    results = run(plan, files, workers, progress, client)
     return report_of(plan, found, [*lost, *results])
+
+
+def _bare(name: str) -> Path:
+    """The name without what says where an object store is."""
+    return Path(name.partition("?")[0] if remote_name(name) else name)
 
 
 def run(
     plan: Plan,
-    files: Sequence[tuple[str, Path]],
+    files: Mapping[str, int],
     workers: int = 1,
     progress: Callable[[float], object] | None = None,
     client: Any = None,
 ) -> list[Checked]:
-    """What files show, in their order; each is given with its name."""
-    sizes = [file.stat().st_size for _, file in files]
+    """What files show, in their order; files: bytes by name."""
+    sizes = list(files.values())
+    labels = [remote_name(one) or one for one, _ in named_files([_bare(name) for name in files])]
+    places = list(files)
     if client is not None:
         workers = max(1, sum(client.nthreads().values()))
-        files = [(label, file.absolute()) for label, file in files]
-    tasks = list(_tasks([(label, str(file)) for label, file in files], sizes, workers))
+        places = [name if remote_name(name) else str(Path(name).absolute()) for name in files]
+    tasks = list(_tasks(list(zip(labels, places, strict=True)), sizes, workers))
     alone = len(files) == 1
     done = 0
     results: list[list[Checked]] = [[] for _ in tasks]

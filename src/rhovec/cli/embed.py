@@ -9,7 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
+import typer
+
 from ..errors import RhovecError
+from .fleet import Scheduler, counted, tell
 from .output import note, replacing_text, require_output, save_array
 from .shared import (
     Device,
@@ -23,6 +26,7 @@ from .shared import (
     output_file,
     progress_bar,
     read_for,
+    read_schema,
 )
 
 if TYPE_CHECKING:
@@ -57,16 +61,36 @@ def embed(
         Path | None,
         output_file("Write to a .jsonl file, or to an .npy file, which holds only the matrix."),
     ] = None,
+    results: Annotated[
+        str | None,
+        option(
+            metavar="FOLDER",
+            help="Embed files of one formula per line, of any size, to a folder of parquet files, here "
+            "or in s3://. The same command resumes a run that was ended.",
+        ),
+    ] = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Formulae as unit vectors: one JSON object {formula, vector} per line.
 
     rhovec embed "always[0,10] x_0 > 1" "eventually x_1 < 0" -o vectors.npy
 
     rhovec embed -F requirements.stl --schema car.json > vectors.jsonl
+
+    Formulae by the million:
+
+    rhovec embed -F formulae.txt --results vectors/ --scheduler tcp://head:8786
     """
     from ..spaces import load
 
     suffix = require_output(output, (".jsonl", ".npy"))
+    if results is not None:
+        if output is not None:
+            raise RhovecError("-o and --results: give one of the two")
+        _embed_files(reading, space, device, kind, precision, schema, results, scheduler)
+        return
+    if scheduler is not None:
+        raise RhovecError("--scheduler goes with --results")
     loaded = load(space, device, precision)
     requirements = read_for(loaded, reading, schema)
     vectors = embedded(loaded, requirements, kind)
@@ -77,6 +101,44 @@ def embed(
     else:
         with replacing_text(output) as text:
             _write_vectors(requirements, vectors, text)
+
+
+def _embed_files(
+    reading: Reading, space: str | None, device: str | None,
+    kind: Literal["kernel", "cosine"] | None, precision: Literal["float32", "int8"],
+    schema: Path | None, results: str, scheduler: str | None,
+) -> None:  # fmt: skip
+    from ..spaces import embed_files
+    from ..tasks import connected
+
+    if not reading.files or "-" in reading.files or reading.formulae:
+        raise RhovecError("--results embeds files: name them with --formulae")
+    if reading.settings or reading.skip_invalid:
+        raise RhovecError(
+            "--results reads one formula per line, without parameters, and goes on after wrong lines: "
+            "leave out --set and --skip-invalid"
+        )
+    with connected(scheduler) as client, progress_bar("embedding") as progress:
+        report = embed_files(
+            reading.files, out=results, space=space, device=device, precision=precision, kind=kind,
+            schema=read_schema(schema), client=client, progress=progress,
+            **reading.options(None, None),
+        )  # fmt: skip
+    earlier = f", {report.resumed:,} of them by an earlier run" if report.resumed else ""
+    print(
+        f"{counted(report.formulae, 'vector')} of {counted(report.files, 'file')} in {results}, written "
+        f"by {counted(report.tasks, 'task')}{earlier}"
+    )
+    if report.outside:
+        note(f"warning: {report.outside:,} formulae outside the range that the space was made for")
+    if report.refused or report.unread:
+        sys.stdout.flush()
+        unread = f" and {counted(report.unread, 'file')}" if report.unread else ""
+        tell(
+            f"{counted(report.refused, 'line')}{unread} could not be embedded",
+            list(map(str, report.told)), report.refused + report.unread,
+        )  # fmt: skip
+        raise typer.Exit(2)
 
 
 def embedded(

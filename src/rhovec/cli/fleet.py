@@ -24,7 +24,6 @@ Scheduler = Annotated[
     option(
         metavar="ADDRESS",
         help="Work on a Dask cluster, e.g. tcp://10.0.0.5:8786 (default: the cores of this machine).",
-        rich_help_panel=TRACES,
     ),
 ]
 Results = Annotated[
@@ -65,14 +64,22 @@ def summarise(
     _show(report, as_json)
     if report.unread:
         sys.stdout.flush()
-        shown = [in_options(one.message) for one in report.unread[:MAX_MESSAGES]]
-        more = len(report.unread) - len(shown)
-        count = "1 file" if len(report.unread) == 1 else f"{len(report.unread):,} files"
-        note(
-            f"{count} of {report.files:,} could not be evaluated:", *shown,
-            *([f"and {more:,} more"] if more else []),
-        )  # fmt: skip
+        messages = [one.message for one in report.unread]
+        tell(
+            f"{counted(len(messages), 'file')} of {report.files:,} could not be evaluated", messages
+        )
         raise typer.Exit(2)
+
+
+def tell(what: str, messages: Sequence[str], count: int | None = None) -> None:
+    """Say on stderr what went wrong, with the first messages; count: of all of them."""
+    shown = [in_options(message) for message in messages[:MAX_MESSAGES]]
+    more = (len(messages) if count is None else count) - len(shown)
+    note(f"{what}:", *shown, *([f"and {more:,} more"] if more else []))
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _show(report: FleetReport, as_json: bool) -> None:

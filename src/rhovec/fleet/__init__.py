@@ -2,7 +2,8 @@
 
 table  traces in an Arrow table -> results in an Arrow table, and what results add up to
 cuts   files -> tasks: small files together, large ones cut between traces
-run    tasks -> one result file each, and a report
+parts  tasks -> one result file each, which a later run finds; what they add up to
+run    formulae on files: the report
 """
 
 from .run import FleetReport, evaluate_files

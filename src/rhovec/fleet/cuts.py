@@ -8,18 +8,21 @@ border belongs to the piece in which it begins, and the next piece leaves its ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..errors import TraceError
+from ..machine import cores
 from ..traces.logs import READERS
-from ..traces.remote import Stored, file_system, first_line, local_copy
+from ..traces.remote import Stored, file_system, first_line, local_copy, patient, remote_name
 from ..traces.tables import Options, find_roles
 from .table import as_arrays, traces_of
 
 TASK_BYTES = 64 << 20  # of files or row groups, as they are stored
 TASK_FILES = 1000
+T = TypeVar("T")
 
 Arrays = tuple[list[str], Any, tuple[str, ...]]  # identifiers, values for the engine, variables
 
@@ -34,18 +37,27 @@ class Piece(NamedTuple):
 
 def tasks_of(files: Sequence[Stored], options: Options) -> Iterator[list[Piece]]:
     """All files as tasks, in their order."""
-    waiting: list[Piece] = []
+
+    def pieces() -> Iterator[tuple[Piece, int]]:
+        for file in files:
+            if file.size > TASK_BYTES and file.suffix == ".parquet":
+                yield from ((piece, TASK_BYTES) for piece in _cut(file, options))
+            else:
+                yield Piece(file.name), file.size
+
+    return grouped(pieces(), TASK_BYTES)
+
+
+def grouped(pieces: Iterable[tuple[T, int]], most: int) -> Iterator[list[T]]:
+    """Pieces, each given with its bytes, as tasks of at most that many bytes, or of one piece."""
+    waiting: list[T] = []
     size = 0
-    for file in files:
-        if waiting and (size + file.size > TASK_BYTES or len(waiting) >= TASK_FILES):
+    for piece, own in pieces:
+        if waiting and (size + own > most or len(waiting) >= TASK_FILES):
             yield waiting
             waiting, size = [], 0
-        if file.size > TASK_BYTES and file.suffix == ".parquet":
-            for piece in _cut(file, options):
-                yield [piece]
-        else:
-            waiting.append(Piece(file.name))
-            size += file.size
+        waiting.append(piece)
+        size += own
     if waiting:
         yield waiting
 
@@ -76,7 +88,8 @@ def opened(name: str) -> Any:
     from pyarrow import parquet
 
     system, path = file_system(name)
-    return parquet.ParquetFile(system.open_input_file(path))
+    far = remote_name(name) is not None  # then many small reads are slower than a few large ones
+    return parquet.ParquetFile(system.open_input_file(path), pre_buffer=far)
 
 
 def _is_listed(found: Any, roles: Any) -> bool:
@@ -119,24 +132,32 @@ def read_piece(piece: Piece, options: Options) -> Arrays:
     import pyarrow
 
     try:
-        with opened(piece.file) as found:
-            header = found.schema_arrow.names
-            roles = find_roles(piece.file, header, options)
-            used = list(dict.fromkeys(header[place] for place in roles.used))
-            if piece.last is None:
-                return traces_of(found.read(columns=used), piece.file, options)
-            if _is_listed(found, roles):
-                return _numbered(found, piece, used, roles, options)
-            table = _between_traces(found, piece, used, roles)
-            return traces_of(table, piece.file, options) if table.num_rows else ([], None, ())
+        arrays: Arrays = patient(piece.file, partial(_read_parquet, piece, options))
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(f"{piece.file}: no readable parquet file: {first_line(error)}") from None
+    return arrays
+
+
+def _read_parquet(piece: Piece, options: Options) -> Arrays:
+    with opened(piece.file) as found:
+        header = found.schema_arrow.names
+        roles = find_roles(piece.file, header, options)
+        used = list(dict.fromkeys(header[place] for place in roles.used))
+        if piece.last is None:
+            table = found.read(columns=used, use_threads=cores() > 1)
+            return traces_of(table, piece.file, options)
+        if _is_listed(found, roles):
+            return _numbered(found, piece, used, roles, options)
+        table = _between_traces(found, piece, used, roles)
+        return traces_of(table, piece.file, options) if table.num_rows else ([], None, ())
 
 
 def _numbered(found: Any, piece: Piece, used: list[str], roles: Any, options: Options) -> Arrays:
     """Row groups whose rows are traces; without identifiers, their numbers are those of the file."""
     assert piece.last is not None
-    table = found.read_row_groups(range(piece.first, piece.last), columns=used)
+    table = found.read_row_groups(
+        range(piece.first, piece.last), columns=used, use_threads=cores() > 1
+    )
     if roles.id is None and table.num_rows:
         before = sum(found.metadata.row_group(i).num_rows for i in range(piece.first))
         ids, values, names = traces_of(table, piece.file, options)
@@ -152,7 +173,9 @@ def _between_traces(found: Any, piece: Piece, used: list[str], roles: Any) -> An
     assert piece.last is not None
     borders = [border for border in _borders(found, roles) if border is not None]
     name = found.schema_arrow.names[roles.id]
-    table = found.read_row_groups(range(piece.first, piece.last), columns=used)
+    table = found.read_row_groups(
+        range(piece.first, piece.last), columns=used, use_threads=cores() > 1
+    )
     if piece.first and borders[piece.first - 1][1] == borders[piece.first][0]:
         table = table.filter(pc.not_equal(table.column(name), borders[piece.first][0]))
     last, group = borders[piece.last - 1][1], piece.last

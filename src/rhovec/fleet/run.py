@@ -2,42 +2,33 @@
 
     report = rv.evaluate_files(formulae, "s3://bucket/runs/", out="results/", client=client)
 
-Each task reads some files and writes one result file, whole or not at all. Its name holds a digest of
-the formulae, the options, and the names, sizes and dates of its files, so that a run that was ended is
-resumed by the same call: what is there is not done again. Files that cannot be read are counted and
-named with the reason. The report adds up the tasks in their order; it does not depend on which machine
-did what, or when.
+Each task reads some files and writes one result file (parts.py). A result depends on the formulae, the
+options, and the names, sizes and dates of the files. Files that cannot be read are counted and named
+with the reason.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import RhovecError, TraceError
-from ..files import write_file
-from ..formula.reader import Formulae, as_formulae
+from ..errors import RhovecError
+from ..formula.programs import Programs
+from ..formula.reader import Formulae, as_formulae, as_programs
 from ..formula.requirements import Requirement
 from ..robustness import robustness
-from ..tasks import completed
 from ..traces.logs import PathLike, as_names, checked
-from ..traces.remote import file_system, find_stored, first_line, remote_name
+from ..traces.remote import find_stored, first_line
 from ..traces.tables import Layout, Options
+from . import parts
 from .cuts import Piece, read_piece, tasks_of
-from .table import ROWS, Summary, Worst, as_rows
-
-FORMAT = 1  # of result files
-KEY = b"rhovec"  # of their metadata
-ATTEMPTS, PAUSE = 6, 0.1  # at a store that fails; seconds, which double
+from .table import Summary, Worst, as_rows, joined
 
 
 class Unread(NamedTuple):
@@ -120,8 +111,7 @@ class Plan(NamedTuple):
     options: Options  # its variables are those of the formulae, if no others are asked for
     arrays: tuple[str, ...] | None  # names of the variables of .npy files
     end: str
-    out: str | None  # folder of the result files
-    rows: bool  # whether these hold a row per formula and trace
+    rows: bool  # whether result files hold a row per formula and trace
 
 
 def evaluate_files(
@@ -160,33 +150,26 @@ def evaluate_files(
     used = tuple(dict.fromkeys(name for phi in listed for name in phi.variables)) or None
     options = checked(Options(layout, names or used, id_column, time_column, strict=True))
     files = find_stored([source] if isinstance(source, str | Path) else source)
-    place = None if out is None else (remote_name(out) or str(Path(out).absolute()))
-    plan = Plan(tuple(map(str, listed)), options, names, end, place, rows)
+    plan = Plan(tuple(map(str, listed)), options, names, end, rows)
     facts = {file.name: (file.size, file.changed) for file in files}
+    shared = (plan.formulae, asdict(plan.options), plan.arrays, plan.end, plan.rows)
     tasks = list(tasks_of(files, options))
-    outputs = [_output(plan, i, task, facts) for i, task in enumerate(tasks)]
-    known = _known(plan, outputs)
-    todo = [i for i, name in enumerate(outputs) if name not in known]
-    found: dict[int, Part] = {
-        i: _read_part(plan, name) for i, name in enumerate(outputs) if name in known
-    }
-    if progress:
-        progress(len(found) / len(tasks))
-    for number, part in completed(run_task, ((plan, tasks[i], outputs[i]) for i in todo), client):
-        found[todo[number]] = part
-        if progress:
-            progress(len(found) / len(tasks))
-    total = reduce(Part.plus, (found[i] for i in range(len(tasks))))
+    outputs = [
+        parts.output_name(i, (shared, [(*piece, *facts[piece.file]) for piece in task]))
+        for i, task in enumerate(tasks)
+    ]
+    place = None if out is None else parts.folder_of(out)
+    total, resumed = parts.run(run_task, Part, plan, tasks, place, outputs, client, progress)
     return FleetReport(
         plan.formulae, ids if len(ids) == len(listed) else ("",) * len(listed), total.summaries,
-        len(files), total.unread, len(tasks), len(tasks) - len(todo),
+        len(files), total.unread, len(tasks), resumed,
     )  # fmt: skip
 
 
-def run_task(plan: Plan, pieces: Sequence[Piece], output: str) -> Part:
-    """Evaluate some pieces and write the result file: what they add up to."""
+def run_task(plan: Plan, pieces: Sequence[Piece]) -> tuple[Part, Any]:
+    """Evaluate some pieces: what they add up to, and a table with their rows."""
     total = Part(tuple(Summary() for _ in plan.formulae), 0, ())
-    tables = []
+    tables = [as_rows(plan.formulae, [], np.empty((len(plan.formulae), 0)))]
     for piece in pieces:
         try:
             ids, values = _evaluated(plan, piece)
@@ -200,9 +183,7 @@ def run_task(plan: Plan, pieces: Sequence[Piece], output: str) -> Part:
         total = total.plus(Part(own, 1, ()))
         if plan.rows:
             tables.append(as_rows(plan.formulae, ids, values))
-    if plan.out is not None:
-        _write(plan, output, total, tables)
-    return total
+    return total, joined(tables)
 
 
 def _evaluated(plan: Plan, piece: Piece) -> tuple[list[str], np.ndarray]:
@@ -210,102 +191,17 @@ def _evaluated(plan: Plan, piece: Piece) -> tuple[list[str], np.ndarray]:
     options = plan.options
     if piece.file.partition("?")[0].lower().endswith(".npy"):
         options = replace(options, variables=plan.arrays)
-    ids, values, names = _patient(piece.file, partial(read_piece, piece, options))
+    ids, values, names = read_piece(piece, options)
     if not ids:
         return [], np.empty((len(plan.formulae), 0))
     stem = Path(piece.file.partition("?")[0]).stem
     return (
         [one or stem for one in ids],
-        robustness(list(plan.formulae), values, variables=names, end=plan.end),
+        robustness(_programs(plan.formulae), values, variables=names, end=plan.end),
     )
 
 
-def _patient(name: str, work: Callable[[], Any]) -> Any:
-    """Do work with a file; again if object storage fails, but not if it refuses."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return work()
-        except (OSError, TraceError) as error:
-            told = str(error)
-            final = attempt == ATTEMPTS - 1 or "ACCESS_DENIED" in told or "NOT_FOUND" in told
-            if final or remote_name(name) is None or "When " not in told:
-                raise
-            time.sleep(PAUSE * 2**attempt)
-    raise AssertionError
-
-
-# -- result files ----------------------------------------------------------------------------------
-
-
-def _output(
-    plan: Plan, number: int, task: Sequence[Piece], facts: dict[str, tuple[int, int]]
-) -> str:
-    """Name of a task's result file."""
-    content = (
-        FORMAT, plan.formulae, asdict(plan.options), plan.arrays, plan.end, plan.rows,
-        [(*piece, *facts[piece.file]) for piece in task],
-    )  # fmt: skip
-    digest = hashlib.sha256(json.dumps(content, default=sorted).encode()).hexdigest()
-    return f"part-{number:06d}-{digest[:16]}.parquet"
-
-
-def _known(plan: Plan, outputs: Sequence[str]) -> set[str]:
-    """The result files that are there. RhovecError if there are others, too."""
-    if plan.out is None:
-        return set()
-    from pyarrow import fs
-
-    system, path = file_system(plan.out)
-    try:
-        system.create_dir(path, recursive=True)
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-    except OSError as error:
-        raise RhovecError(f"{plan.out}: cannot be used for results: {first_line(error)}") from None
-    there = {one.base_name for one in found if one.base_name.startswith("part-")}
-    if there - set(outputs):
-        raise RhovecError(
-            f"{plan.out}: holds results of other formulae, files or options; name another folder"
-        )
-    return there
-
-
-def _write(plan: Plan, output: str, part: Part, tables: Sequence[Any]) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    assert plan.out is not None
-    text, index = pa.dictionary(pa.int32(), pa.string()), pa.float64()
-    empty = pa.schema(list(zip(ROWS, (text, text, index), strict=True))).empty_table()
-    table = pa.concat_tables([empty, *tables]).unify_dictionaries()
-    table = table.replace_schema_metadata({KEY: part.to_json()})
-    stream = io.BytesIO()
-    parquet.write_table(table, stream, compression="zstd")
-    if remote_name(plan.out) is None:
-        write_file(Path(plan.out) / output, stream.getvalue())
-        return
-    system, path = file_system(plan.out)
-
-    def send() -> None:
-        with system.open_output_stream(f"{path}/{output}") as sink:  # there when it is closed
-            sink.write(stream.getvalue())
-
-    _patient(plan.out, send)
-
-
-def _read_part(plan: Plan, output: str) -> Part:
-    from pyarrow import parquet
-
-    assert plan.out is not None
-    system, path = file_system(plan.out)
-
-    def read() -> Part:
-        with system.open_input_file(f"{path}/{output}") as stream:
-            return Part.from_json(parquet.read_schema(stream).metadata[KEY].decode())
-
-    try:
-        part: Part = _patient(plan.out, read)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RhovecError(
-            f"{plan.out}/{output}: is no result file ({first_line(error)}); remove it and run again"
-        ) from None
-    return part
+@lru_cache(8)
+def _programs(texts: tuple[str, ...]) -> Programs:
+    """The formulae of a plan, which a process reads once."""
+    return as_programs(texts)[0]

@@ -196,10 +196,7 @@ def _statements(text: str, name: str) -> Iterator[Statement]:
     start = indent = depth = 0  # its first line, how far that is indented, open parentheses
 
     for number, whole in enumerate(_LINE_END.split(text), 1):
-        line = whole
-        if "#" in whole and (comment := _COMMENT.match(whole)):
-            line = comment[1]
-        line = line.rstrip()
+        line = without_comment(whole).rstrip()
         if not line:
             if lines and not whole.strip():
                 yield split_header("\n".join(lines), name, start)
@@ -219,6 +216,11 @@ def _statements(text: str, name: str) -> Iterator[Statement]:
         depth += bare.count("(") - bare.count(")")
     if lines:
         yield split_header("\n".join(lines), name, start)
+
+
+def without_comment(line: str) -> str:
+    comment = _COMMENT.match(line) if "#" in line else None
+    return comment[1] if comment else line
 
 
 def _starts_statement(line: str) -> bool:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ from ..errors import MissingDependencyError, TraceError
 from ..formula.core import natural_key
 from .logs import IN_FOLDERS, READERS, PathLike
 
+ATTEMPTS, PAUSE = 6, 0.1  # at a store that fails; seconds, which double
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
 # A Path turns s3:// into s3:/, and paths on the command line are Paths.
 _REMOTE = re.compile(rf"({'|'.join(SCHEMES)}):/{{1,2}}(?=[^/])")
@@ -49,7 +52,7 @@ def file_system(name: str) -> tuple[Any, str]:
         from pyarrow import fs
     except ImportError:
         raise MissingDependencyError(
-            'files in object storage need pyarrow: pip install "rhovec[data]"'
+            'such runs read and write files with pyarrow: pip install "rhovec[data]"'
         ) from None
     if remote_name(name) is None:
         return fs.LocalFileSystem(), str(Path(name).absolute())
@@ -60,25 +63,33 @@ def file_system(name: str) -> tuple[Any, str]:
     return system, path
 
 
-def find_stored(paths: Sequence[PathLike]) -> list[Stored]:
-    """The files that are named, and those in and below folders that are, in a natural order."""
-    from pyarrow import fs
+def find_stored(
+    paths: Sequence[PathLike],
+    suffixes: Sequence[str] = IN_FOLDERS,
+    named: Collection[str] | None = tuple(READERS),
+) -> list[Stored]:
+    """The files that are named, and those in and below folders that are, in a natural order.
 
+    suffixes: of files in folders; named: of files that are named (None: any).
+    """
     files: list[Stored] = []
     for path in paths:
         name = remote_name(path) or str(path)
         system, place = file_system(name)
+        from pyarrow import fs
+
         bare, mark, query = name.partition("?")
         try:
-            (info,) = system.get_file_info([place.rstrip("/")])
+            (info,) = patient(name, partial(system.get_file_info, [place.rstrip("/")]))
             if info.type == fs.FileType.Directory:
+                below = fs.FileSelector(info.path, recursive=True)
                 found = [
                     one
-                    for one in system.get_file_info(fs.FileSelector(info.path, recursive=True))
-                    if one.type == fs.FileType.File and Path(one.path).suffix.lower() in IN_FOLDERS
+                    for one in patient(name, partial(system.get_file_info, below))
+                    if one.type == fs.FileType.File and Path(one.path).suffix.lower() in suffixes
                 ]
                 if not found:
-                    raise TraceError(f"{name}: there is no {', '.join(IN_FOLDERS)} file in it")
+                    raise TraceError(f"{name}: there is no {', '.join(suffixes)} file in it")
             elif info.type == fs.FileType.File:
                 found = [info]
             else:
@@ -86,14 +97,14 @@ def find_stored(paths: Sequence[PathLike]) -> list[Stored]:
         except OSError as error:
             raise TraceError(f"{name}: cannot be read: {first_line(error)}") from None
         for one in sorted(found, key=lambda one: natural_key(one.path)):
-            below = one.path[len(info.path) :]
+            rest = one.path[len(info.path) :]
             files.append(
-                Stored(f"{bare.rstrip('/')}{below}{mark}{query}", one.size, one.mtime_ns or 0)
+                Stored(f"{bare.rstrip('/')}{rest}{mark}{query}", one.size, one.mtime_ns or 0)
             )
-            if files[-1].suffix not in READERS:
-                raise TraceError(f"{name}: the name must end in {', '.join(READERS)}")
+            if named is not None and files[-1].suffix not in named:
+                raise TraceError(f"{name}: the name must end in {', '.join(named)}")
     if not files:
-        raise TraceError("no trace file given")
+        raise TraceError("no file given")
     return files
 
 
@@ -106,13 +117,31 @@ def local_copy(name: str) -> Iterator[Path]:
     system, place = file_system(name)
     with tempfile.TemporaryDirectory(prefix="rhovec-") as folder:
         path = Path(folder) / Path(place).name
-        try:
+
+        def fetch() -> None:
             with system.open_input_stream(place) as source, path.open("wb") as copy:
                 while data := source.read(1 << 24):
                     copy.write(data)
+
+        try:
+            patient(name, fetch)
         except OSError as error:
             raise TraceError(f"{name}: cannot be read: {first_line(error)}") from None
         yield path
+
+
+def patient(name: str, work: Callable[[], Any]) -> Any:
+    """Do work with a file; again if object storage fails, but not if it refuses."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except (OSError, TraceError) as error:
+            told = str(error)
+            final = attempt == ATTEMPTS - 1 or "ACCESS_DENIED" in told or "NOT_FOUND" in told
+            if final or remote_name(name) is None or "When " not in told:
+                raise
+            time.sleep(PAUSE * 2**attempt)
+    raise AssertionError
 
 
 def first_line(error: BaseException) -> str:

@@ -1,0 +1,155 @@
+"""Tasks with one result file each, which is written whole or not at all.
+
+A result file is a parquet table whose metadata holds the task's part of the report. Its name holds a
+digest of all that the result depends on, so that a run that was ended is resumed by the same call: a
+task whose file is there reads its part from it. Parts are added up in the order of tasks: the total does
+not depend on which machine did what, or when.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
+
+from ..errors import RhovecError
+from ..files import write_file
+from ..tasks import completed
+from ..traces.logs import PathLike
+from ..traces.remote import file_system, first_line, patient, remote_name
+
+FORMAT = 2  # of result files
+KEY = b"rhovec"  # of their metadata
+
+
+class Part(Protocol):
+    """What one task found."""
+
+    def plus(self, other: Self) -> Self:
+        """The part of both tasks, the other one being the later."""
+
+    def to_json(self) -> str: ...
+
+    @classmethod
+    def from_json(cls, text: str) -> Self: ...
+
+
+P = TypeVar("P", bound=Part)
+Work = Callable[[Any, Any], tuple[P, Any]]  # plan, task -> part, Arrow table
+
+
+def folder_of(out: PathLike) -> str:
+    """The name of a folder for results, for all machines."""
+    return remote_name(out) or str(Path(out).absolute())
+
+
+def output_name(number: int, content: Any) -> str:
+    """Name of a task's result file; content: all that the result depends on."""
+    text = json.dumps((FORMAT, content), default=sorted)
+    return f"part-{number:06d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.parquet"
+
+
+def run(
+    work: Work[P],
+    kind: type[P],
+    plan: Any,
+    tasks: Sequence[Any],
+    out: str | None,
+    names: Sequence[str],
+    client: Any,
+    progress: Callable[[float], object] | None,
+) -> tuple[P, int]:
+    """Do all tasks: what they add up to, and how many of them an earlier run had done.
+
+    work: a function of a module, which is called as work(plan, task).
+    names: of the result files in `out`.
+    """
+    known = _known(out, names)
+    calls = (
+        (work, kind, plan, task, out, name, name in known)
+        for task, name in zip(tasks, names, strict=True)
+    )
+    total: P | None = None
+    early: dict[int, P] = {}  # parts that wait for one before them
+    added = 0
+    for done, (number, found) in enumerate(completed(do_task, calls, client), 1):
+        early[number] = found
+        while added in early:
+            part = early.pop(added)
+            total = part if total is None else total.plus(part)
+            added += 1
+        if progress:
+            progress(done / len(tasks))
+    assert total is not None
+    return total, len(known)
+
+
+def do_task(
+    work: Work[P], kind: type[P], plan: Any, task: Any, out: str | None, name: str, known: bool
+) -> P:
+    """Do a task and write its result file, or read what that says."""
+    if known:
+        assert out is not None
+        return _read(kind, out, name)
+    part, table = work(plan, task)
+    if out is not None:
+        _write(out, name, table.replace_schema_metadata({KEY: part.to_json()}))
+    return part
+
+
+def _known(out: str | None, names: Sequence[str]) -> set[str]:
+    """The result files that are there. RhovecError if there are others, too."""
+    if out is None:
+        return set()
+    from pyarrow import fs
+
+    system, path = file_system(out)
+    try:
+        system.create_dir(path, recursive=True)
+        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+    except OSError as error:
+        raise RhovecError(f"{out}: cannot be used for results: {first_line(error)}") from None
+    there = {one.base_name for one in found if one.base_name.startswith("part-")}
+    if there - set(names):
+        raise RhovecError(
+            f"{out}: holds results of other formulae, files or options; name another folder"
+        )
+    return there
+
+
+def _write(out: str, name: str, table: Any) -> None:
+    from pyarrow import parquet
+
+    stream = io.BytesIO()
+    parquet.write_table(table, stream, compression="zstd")
+    if remote_name(out) is None:
+        write_file(Path(out) / name, stream.getvalue())
+        return
+    system, path = file_system(out)
+
+    def send() -> None:
+        with system.open_output_stream(f"{path}/{name}") as sink:  # there when it is closed
+            sink.write(stream.getvalue())
+
+    patient(out, send)
+
+
+def _read(kind: type[P], out: str, name: str) -> P:
+    from pyarrow import parquet
+
+    system, path = file_system(out)
+
+    def read() -> P:
+        with system.open_input_file(f"{path}/{name}") as stream:
+            return kind.from_json(parquet.read_schema(stream).metadata[KEY].decode())
+
+    try:
+        part: P = patient(out, read)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise RhovecError(
+            f"{out}/{name}: is no result file ({first_line(error)}); remove it and run again"
+        ) from None
+    return part
