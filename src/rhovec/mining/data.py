@@ -140,6 +140,17 @@ class Data:
         return self.contradictions[1]
 
     @cached_property
+    def lowest(self) -> np.ndarray:
+        """(V,), as `highest`: the range in which thresholds make a difference."""
+        out: np.ndarray = self.values.min(axis=(0, 2))
+        return out
+
+    @cached_property
+    def highest(self) -> np.ndarray:
+        out: np.ndarray = self.values.max(axis=(0, 2))
+        return out
+
+    @cached_property
     def engine(self) -> np.ndarray:
         return np.ascontiguousarray(self.values, np.float32)
 

@@ -22,6 +22,7 @@ from ..formula.core import Formula
 from ..formula.options import exact_step
 from ..robustness import robustness
 from .bounded import Bounded, bound
+from .centre import centred
 from .data import Candidate, Data, Scale, candidate_of
 from .result import About, Certified, Entry, Mined, arranged, wilson
 from .rounding import rounded
@@ -130,11 +131,13 @@ def _binary(
             f"{contradictory} traces occur with both labels, so no formula has more than accuracy "
             f"{1 - floor / data.total:.4g}" + ("" if costs[0] == costs[1] else " by cost")
         )
-    deadline = None if seconds is None else began + seconds / 2
+    search_by, deadline = (None if seconds is None else began + seconds * s for s in (0.4, 0.5))
     first = start_candidates(start, scale, data.points)
-    search = Search(data, max_size, budget, seed, deadline, first)
+    search = Search(data, max_size, budget, seed, search_by, first)
     search.run()
-    front = [rounded(one.candidate, data, scale) for one in search.front()]
+    front = [
+        rounded(centred(one.candidate, data, seed, deadline), data, scale) for one in search.front()
+    ]
     losses, hits = _held_out(
         values, positive, costs, about.variables, [len(c) for c in front],
         budget, min(folds, smallest), seed, None if seconds is None else began + seconds,
@@ -178,7 +181,10 @@ def _held_out(
             truth[:, ~seen] = positive[seen].mean() > 0.5
             continue
         front = search.front()
-        formulae = [scale.formula(rounded(one.candidate, data, scale)) for one in front]
+        formulae = [
+            scale.formula(rounded(centred(one.candidate, data, seed, limit), data, scale))
+            for one in front
+        ]
         holds = robustness(formulae, values[~seen], variables=names) >= 0
         for i, size in enumerate(sizes):
             fitting = [j for j, one in enumerate(front) if one.level <= max(2, size)]

@@ -13,6 +13,7 @@ from .data import ATOMS, BINARY, Candidate, Data, Node, atom, start_of
 
 SHIFT = -1  # instead of an atom to tune: all thresholds move together
 UNARY = (ops.ALWAYS, ops.EVENTUALLY)
+TIMED = (*UNARY, ops.UNTIL, ops.RELEASE)
 Proposal = tuple[Candidate, int]  # a candidate, and the row of the atom to tune, or SHIFT
 
 
@@ -82,7 +83,7 @@ class Moves:
         """Each bound of each window moved by 1, 2, 4, ... steps."""
         last, out = self.points - 1, []
         for i, (op, lo, hi, *_) in enumerate(phi):
-            if op not in UNARY and op not in BINARY[2:]:
+            if op not in TIMED:
                 continue
             step = 1
             while step <= last:
@@ -117,7 +118,7 @@ class Moves:
         return (*phi[:i], node, *phi[i + 1 :])
 
     def _bound(self, phi: Candidate, _: Sequence[Candidate]) -> Proposal | None:
-        places = [i for i, n in enumerate(phi) if n[0] in UNARY or n[0] in BINARY[2:]]
+        places = [i for i, n in enumerate(phi) if n[0] in TIMED]
         if not places:
             return None
         i = self.random.choice(places)
