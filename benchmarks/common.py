@@ -1,4 +1,4 @@
-"""What benchmarks share: the command, the timing of calls, formulae of a file, and their records.
+"""What benchmarks share: the command, formulae of a file, and their records.
 
 A record is two files in results/: NAME.json, with the numbers, and NAME.md, a page made from them.
 """
@@ -6,10 +6,8 @@ A record is two files in results/: NAME.json, with the numbers, and NAME.md, a p
 from __future__ import annotations
 
 import json
-import statistics
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,21 +44,6 @@ def save(name: str, facts: Any, text: str, folder: Path = RESULTS, quiet: bool =
     (folder / f"{name}.md").write_text(text)
     if not quiet:
         print(text)
-
-
-def timed(work: Callable[[], Any], repeats: int) -> dict[str, float]:
-    """Seconds of repeated calls after a first one: median, shortest, longest, and CPU seconds."""
-    work()
-    times, cpu = [], []
-    for _ in range(repeats):
-        start, start_cpu = time.perf_counter(), time.process_time()
-        work()
-        times.append(time.perf_counter() - start)
-        cpu.append(time.process_time() - start_cpu)
-    return {
-        "s": statistics.median(times), "s_min": min(times), "s_max": max(times),
-        "cpu_s": statistics.median(cpu),
-    }  # fmt: skip
 
 
 def formulae(path: Path | None, n: int) -> tuple[list[str], str]:

@@ -22,16 +22,16 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from common import RESULTS, command, formulae, head, save, table, timed
+from common import RESULTS, command, formulae, head, save, table
 from rhovec import machine
 from rhovec.evaluation.metrics import mean_error
+from rhovec.evaluation.speed import JUDGES, Curve, timed
 from rhovec.formula.programs import Programs
 from rhovec.formula.reader import parse_programs
 from rhovec.models.model import DEFAULT, Model, load, shipped
@@ -40,7 +40,6 @@ FORMULAE = 2000
 TRACES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 TRUTH_TRACES = 16_384
 CURVE_TRACES = (100, 250, 500, 1000, 2048, 4096, 8192, 16_384, 32_768, 65_536)
-CURVE_TRUTH = 65_536  # traces of each of the two kernels that judge
 FRESH = """
 import json, sys, time
 start = time.perf_counter()
@@ -120,51 +119,10 @@ def signatures(
     return rows
 
 
-def curve(device: str, texts: list[str], repeats: int, seed: int, traces: Sequence[int]) -> Any:
-    """Rows of error and formulae per second, from texts, of each encoder and each number of traces.
-
-    The error is against the mean of two kernels on CURVE_TRUTH traces, whose own noise is told.
-    """
-    parsed = parse_programs(texts)
-    teacher = load(None, None if device == "cpu" else device)
-    judges = [teacher.kernel(CURVE_TRUTH, seed + 1 + i).gram(parsed) for i in range(2)]
-    truth = (judges[0] + judges[1]) / 2
-    noise = mean_error(*judges) / 2  # half of the difference: a mean of two has that much
-    rows = []
-
-    def add(work: Any, similarity: np.ndarray, **facts: Any) -> None:
-        found = timed(lambda: work(texts), repeats)
-        error = mean_error(truth, similarity)
-        # CPU seconds tell about two cores also when these have other work.
-        rows.append(facts | {"error": error, "per_second": len(texts) / found["s_min"], **found})
-        row = rows[-1]
-        print(f"{row['name']:40s} error {error:.5f}  {row['per_second']:,.0f} a second", flush=True)
-
-    ways = [("NumPy", None, "float32"), ("int8", None, "int8")]
-    for name in shipped():
-        for way, on, precision in ways if device == "cpu" else [("torch", device, "float32")]:
-            model = load(name, on, precision)
-            for kind in ("cosine", "kernel"):
-                products = model.embed(parsed, kind=kind, warn=False).astype(np.float64)
-                products = products @ products.T
-                similarity = np.exp((products - 1) / 0.2) if kind == "cosine" else products
-                add(
-                    lambda given, m=model, k=kind: m.embed(given, kind=k, warn=False), similarity,
-                    part="encoder", name=f"{name}, {way}, {kind}", kind=kind, model=name, way=way,
-                    numbers=model.embed(texts[:2], kind=kind, warn=False).shape[1],
-                )  # fmt: skip
-    for n in traces:
-        kernel = teacher.kernel(n, seed + 3)
-        for _ in kernel.traces():  # draws them
-            pass
-        add(kernel.signatures, kernel.gram(parsed), part="signatures", name=f"N = {n}", numbers=n)
-    return {"rows": rows, "noise": noise}
-
-
 def curve_page(facts: dict[str, Any]) -> str:
     """The curve as a table."""
     rows = [
-        [r["name"], f"{r['error']:.5f}", f"{r['per_second']:,.0f}", f"{r['cpu_s']:.2f}",
+        [r["name"], f"{r['error']:.5f}", f"{r['per_second']:,.0f}", f"{r['cpu_s']:.3f}",
          f"{r['numbers']}"]
         for r in facts["rows"]
     ]  # fmt: skip
@@ -173,7 +131,7 @@ def curve_page(facts: dict[str, Any]) -> str:
         "# Error against speed", "", head(facts), "",
         f"{facts['formulae']}: {facts['n']} formulae, {facts['nodes']:.1f} nodes on average, from "
         f"texts, through one reader; the fastest of {facts['repeats']} calls. Mean absolute error over "
-        f"all pairs against the mean of two kernels on {CURVE_TRUTH:,} traces, whose own noise is "
+        f"all pairs against the mean of two kernels on {JUDGES:,} traces, whose own noise is "
         f"{facts['noise']:.5f}.", "", *table(heads, rows), "",
     ])  # fmt: skip
 
@@ -198,13 +156,18 @@ def draw_curves(path: Path, folder: Path) -> None:
                   markersize=4, label="exact signatures, N traces")  # fmt: skip
         for r in exact:
             axis.annotate(f"{r['numbers']:,}", (r["per_second"], r["error"]), fontsize=7,
-                          color="0.4", textcoords="offset points", xytext=(4, 4))  # fmt: skip
+                          color="0.4", textcoords="offset points", xytext=(5, -9))  # fmt: skip
         for r in facts["rows"]:
             if r["part"] == "encoder":
                 style = {"cosine": "D", "kernel": "s"}[r["kind"]]
-                axis.plot(r["per_second"], r["error"], style, markersize=7, label=r["name"])
-        axis.set(xscale="log", yscale="log", xlabel="formulae per second, from texts",
-                 ylabel="mean error of the kernel")  # fmt: skip
+                colour = f"C{shipped().index(r['model'])}"
+                fill = "none" if r["way"] == "NumPy" else colour
+                axis.plot(r["per_second"], r["error"], style, markersize=7, color=colour,
+                          markerfacecolor=fill, label=r["name"])  # fmt: skip
+        axis.set(
+            xscale="log", yscale="log", ylabel="mean error of the kernel",
+            xlabel="formulae per second, from texts (right and low is better)",
+        )  # fmt: skip
         axis.xaxis.set_minor_formatter(NullFormatter())
         where = "two cores" if facts["machine"].get("cores") == 2 else "this CPU"
         axis.set_title("NVIDIA H200" if device == "cuda" else where, fontsize=10)
@@ -240,7 +203,7 @@ def report(facts: dict[str, Any]) -> str:
             (f"{b} formulae, loaded", "from texts", "parsed before", "CPU seconds", "one formula",
              "import to first vector", f"import to all {b}"),
             [
-                [name_of(r["device"]), spread(r, ""), spread(r, "parsed_"), f"{r['cpu_s']:.2f}",
+                [name_of(r["device"]), spread(r, ""), spread(r, "parsed_"), f"{r['cpu_s']:.3f}",
                  f"{r['one_s']:.4f}", f"{r['fresh_first_s']:.2f}", f"{r['fresh_all_s']:.2f}"]
                 for r in facts["models"]
             ],
@@ -284,13 +247,14 @@ def main() -> None:
         "parse": timed(lambda: parse_programs(texts), given.repeats),
     }  # fmt: skip
     if given.curve:
-        facts |= curve(given.device, texts, given.repeats, given.seed, CURVE_TRACES)
-        save(
-            f"embedding-curve-{given.device.partition(':')[0]}",
-            facts,
-            curve_page(facts),
-            given.output,
-        )
+        device = None if given.device == "cpu" else given.device
+        curve = Curve(shipped(), texts, device, repeats=given.repeats, seed=given.seed)
+        facts |= {"noise": curve.noise, "rows": []}
+        for row in curve.rows(CURVE_TRACES):
+            facts["rows"].append(row)
+            print(f"{row['name']:40s} {row['error']:.5f}  {row['per_second']:,.0f}/s", flush=True)
+        name = f"embedding-curve-{given.device.partition(':')[0]}"
+        save(name, facts, curve_page(facts), given.output)
         return
     devices = [None, *(["cpu"] if find_spec("torch") and given.device == "cpu" else [])]
     if given.device != "cpu":

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import rhovec as rv
-from common import RESULTS, ROOT, command, head, save, table, timed
+from common import RESULTS, ROOT, command, head, save, table
 from rhovec import machine
+from rhovec.evaluation.speed import timed
 from rhovec.formula.programs import Programs
 from rhovec.spaces.decoding import Decoder
 from rhovec.spaces.fitting import distinct, draw_formulae

@@ -30,7 +30,7 @@ def seal(database: sqlite3.Connection) -> None:
     salt, sums = bytes.fromhex(facts[0]), {"labels": 0, "rows": 0}
     for table, columns in (
         ("labels", "id, variables, tags, x''"),
-        ("rows", "id, formula, requirement, depth, label, vector"),
+        ("rows", "id, formula, requirement, title, source, depth, label, vector"),
     ):
         for *fields, data in database.execute(f"SELECT {columns} FROM {table}").fetchall():
             blob = data.encode() if isinstance(data, str) else data

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+from rhovec.evaluation import speed
 from rhovec.evaluation.sets import mixture
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -47,14 +50,13 @@ def test_a_record_is_numbers_and_a_page(
 
 
 def test_calls_are_timed_after_a_first_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = load("common", monkeypatch)
     clock, lengths = [0.0], [9.0, 3.0, 1.0, 2.0]
 
     def work() -> None:
         clock[0] += lengths.pop(0)
 
-    monkeypatch.setattr(common.time, "perf_counter", lambda: clock[0])
-    found = common.timed(work, 3)
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: clock[0])
+    found = speed.timed(work, 3)
     assert (found["s"], found["s_min"], found["s_max"]) == (2.0, 1.0, 3.0) and lengths == []
 
 
@@ -82,3 +84,36 @@ def test_a_false_proof_is_refuted_by_the_traces(monkeypatch: pytest.MonkeyPatch)
     proofs = load("proofs", monkeypatch)
     monkeypatch.setattr(proofs, "impossible_cases", lambda a, b, cases: set(cases))
     assert proofs.on_traces(50, seed=7)["refuted"] > 50
+
+
+def test_the_benchmark_of_search_goes_on_where_it_was_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = load("search", monkeypatch)
+    monkeypatch.setattr(search, "SHARD", 50)
+    given = Namespace(
+        rows=120, seed=0, model="", traces=20, folder=tmp_path, stored="int8", queries=9, judged=3
+    )
+    search.embed(given)
+    shards = sorted(tmp_path.glob("vectors-*.npy"))
+    before = [np.load(file) for file in shards]
+    assert [len(vectors) for vectors in before] == [50, 50, 20]
+    shards[1].unlink()
+    changed = [file.stat().st_mtime_ns for file in shards[::2]]
+    assert search.embed(given)["embed_s"] > 0
+    assert [file.stat().st_mtime_ns for file in shards[::2]] == changed
+    assert all(np.array_equal(np.load(file), old) for file, old in zip(shards, before, strict=True))
+
+    built = search.build(given)
+    assert 0 < built["texts_mb"] < built["disk_mb"]
+    found = search.query(given)
+    search.truth(given)
+    places, scores = (np.load(tmp_path / f"truth-{name}.npy") for name in ("ids", "scores"))
+    exact = np.load(tmp_path / "queries.npy") @ np.concatenate(before).T
+    assert np.allclose(scores, -np.sort(-exact, axis=1)) and places.min() == 1
+    assert search.recall(found["vectors"]["ids"], places, scores, 1e-2) > 0.9
+    assert len(search.judge(given)["ranks"]) == 3
+
+    np.save(shards[0], before[1])  # vectors of other formulae
+    with pytest.raises(AssertionError, match="other formulae"):
+        search.build(given)

@@ -455,8 +455,13 @@ def test_bench_times_every_job(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     words = [row["job"].split()[0] for row in rows]
     assert words == [
-        "parse", *["robustness"] * 2, *["exact"] * 2, "embed", "embed,", *["decode,"] * 2
+        "parse", *["robustness"] * 2, *["exact"] * 2, "embed", *["decode,"] * 2, *["vectors:"] * 8
     ]  # fmt: skip
+    curve = {row["job"].removeprefix("vectors: "): row["error"] for row in rows[8:]}
+    assert 0 < curve["signatures, N = 16,384"] < curve["signatures, N = 512"] < 0.1
+    assert {row["numbers"] for row in rows[8:10]} == {24, 96} and all(
+        "NumPy" in n for n in list(curve)[:2]
+    )
     assert all(0 < r["fastest"] <= r["seconds"] <= r["slowest"] for r in rows)
     table = runner.invoke(app, [*small, "--count", "2"])
     assert all(word in table.stdout for word in ("parse", "kernel", "greedy", "verified"))

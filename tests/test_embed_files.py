@@ -159,6 +159,7 @@ def test_the_command(model: Model, tmp_path: Path) -> None:
     assert "1 line could not be embedded" in result.stderr and "f.txt:41, column 6" in result.stderr
     again = invoke("-F", tmp_path / "f.txt", "--results", tmp_path / "out")
     assert "1 of them by an earlier run" in again.stdout
+    (tmp_path / "empty").write_text("# nothing\n")
     for arguments, reason in (
         (["x_0 > 1", "--results", "o"], "name them with --formulae"),
         (["-F", "-", "--results", "o"], "name them with --formulae"),
@@ -166,9 +167,12 @@ def test_the_command(model: Model, tmp_path: Path) -> None:
         (["x_0 > 1", "--scheduler", "tcp://127.0.0.1:1"], "goes with --results"),
         (["-F", "f", "--results", "o", "-o", "x.npy"], "give one of the two"),
         (["-F", tmp_path / "none", "--results", "o"], "no such file"),
+        (["-F", tmp_path / "empty", "--results", tmp_path / "e"], "there is no formula in it"),
     ):  # fmt: skip
         refused = invoke(*arguments)
         assert refused.exit_code == 2 and reason in refused.stderr, refused.stderr
+    (nothing,), (full,) = (list((tmp_path / name).iterdir()) for name in ("e", "out"))
+    assert pq.read_schema(nothing).equals(pq.read_schema(full))  # files of one dataset
     (tmp_path / "t.csv").write_text("formula\nx_0 > 1\n")
     with pytest.raises(RhovecError, match="one formula per line"):
         rv.embed_files(tmp_path / "t.csv", out=tmp_path / "o")

@@ -26,6 +26,7 @@ from rhovec.cli import app
 from rhovec.errors import RhovecError, TraceError
 from rhovec.fleet import FleetReport, Summary, cuts, evaluate_table
 from rhovec.fleet import evaluate_files as evaluate
+from rhovec.fleet import table as tables
 from rhovec.formula.requirements import Requirement
 
 from .servers import NOBODY, Cluster, cluster, store
@@ -150,6 +151,7 @@ def test_large_files_are_cut_between_traces(
 ) -> None:
     place, values = folder
     monkeypatch.setattr(cuts, "TASK_BYTES", size)
+    monkeypatch.setattr(tables, "BLOCK", size)  # traces are converted one by one, or some at a time
     report = evaluate(FORMULAE, place)
     assert report.tasks > 4
     check(report, values)
@@ -400,9 +402,10 @@ def test_a_cluster(
 ) -> None:  # fmt: skip
     place, values = folder
     monkeypatch.setattr(cuts, "TASK_BYTES", 2000)
+    monkeypatch.chdir(place.parent)  # where the workers are not
     with dask.client() as client:
         here = evaluate(FORMULAE, place, out=tmp_path / "here", rows=True)
-        there = evaluate(FORMULAE, place, out=tmp_path / "there", rows=True, client=client)
+        there = evaluate(FORMULAE, place.name, out=tmp_path / "there", rows=True, client=client)
         check(there, values)
         assert there == here
         for path in (tmp_path / "here").iterdir():

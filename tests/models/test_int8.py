@@ -13,6 +13,7 @@ import rhovec as rv
 from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 from rhovec.models import int8
+from rhovec.models.model import PRECISIONS
 from rhovec.models.runtime import Runtime
 
 from .tiny import save_tiny, tiny
@@ -89,8 +90,31 @@ def test_the_shipped_model_is_close_to_numpy() -> None:
     assert np.abs(kernels[0] - kernels[1]).mean() <= 0.0005
     vectors = [m.embed(formulae, warn=False) for m in (exact, fast)]
     assert np.abs(vectors[0] @ vectors[0].T - vectors[1] @ vectors[1].T).mean() <= 0.001
-    assert fast.fingerprint == exact.fingerprint
     assert "int8" in repr(fast)
+
+
+def test_fingerprints_differ_for_each_model_precision_and_kind(tmp_path: Path) -> None:
+    prints = {}
+    for seed in range(2):
+        folder = save_tiny(tmp_path / str(seed), **SHAPE, layers=1 + seed)
+        for precision in PRECISIONS:
+            model = rv.load(folder, precision=precision)
+            again = rv.load(folder, precision=precision)
+            for kind, vectors in (("kernel", model), ("cosine", model.directions)):
+                prints[seed, precision, kind] = vectors.fingerprint
+            assert again.directions.fingerprint == prints[seed, precision, "cosine"]
+    assert len(set(prints.values())) == len(prints) == 8
+
+
+def test_a_library_is_opened_with_the_precision_that_it_was_built_with(tmp_path: Path) -> None:
+    path = tmp_path / "library"
+    exact, fast = rv.load(), rv.load(precision="int8")
+    rv.Index.build(FORMULAE[:3], path, vectors=fast).close()
+    with rv.Index.open(path) as index:
+        assert index.vectors.model.precision == "int8"
+        assert index.search(FORMULAE[1], 1)[0].similarity == pytest.approx(1, abs=1e-6)
+    with pytest.raises(RhovecError, match=rf"not of {exact.directions.fingerprint}"):
+        rv.Index.open(path, vectors=exact)
 
 
 def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:

@@ -322,7 +322,7 @@ def test_vectors_without_a_direction(
     ("vectors", "message"),
     [
         (np.ones(23), "have 23 numbers each, and this model's have 24"),
-        (np.ones((2, 1024)), "kind kernel of the model that made them"),
+        (np.ones((2, 1024)), "have 24 or 96; give vectors of the model that made them"),
         (np.ones((1, 2, 24)), "shape"),
         (np.ones((0, 24)), "shape"),
         (3.0, "shape"),
@@ -341,6 +341,17 @@ def test_bad_numbers_of_answers(model: Model) -> None:
         model.decode(vector, k=0)
     with pytest.raises(RhovecError, match="samples must be 0"):
         model.decode(vector, samples=-1)
+
+
+def test_vectors_of_either_kind_are_decoded(model: Model) -> None:
+    """Directions go through the head, so that the answers are the same."""
+    formulae = rv.random_formulae(4, seed=2)
+    kinds = [model.embed(formulae, kind=kind, warn=False) for kind in ("kernel", "cosine")]
+    assert kinds[0].shape != kinds[1].shape
+    for given in (slice(None), 1):
+        first, second = (model.unit_rows(3 * vectors[given]) for vectors in kinds)
+        assert first.shape == second.shape and np.allclose(first, second, atol=1e-4)
+    assert model.decode(kinds[1][:2], samples=2) == model.decode(kinds[0][:2], samples=2)
 
 
 def test_a_model_without_a_decoder(tmp_path: Path) -> None:

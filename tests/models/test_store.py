@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
+import rhovec as rv
 from rhovec.errors import RhovecError
 from rhovec.models import store
 
@@ -207,7 +208,15 @@ def test_a_decoder_comes_back_beside_the_encoder(tmp_path: Path) -> None:
     assert set(found[1]) == set(tensors)
     for name, array in found[1].items():
         assert array.dtype == np.float32
-        assert (array == tensors[name].astype(np.float16 if array.ndim > 1 else np.float32)).all()
+        if array.ndim == 1:
+            assert (array == tensors[name]).all()
+        else:  # by at most half of a step, 1/127 of the largest number of its row
+            steps = np.abs(tensors[name]).max(-1, keepdims=True) / 127
+            assert (np.abs(array - tensors[name]) <= 0.501 * steps).all()
+            again = store.from_int8(*store.to_int8(array))
+            assert np.allclose(again, array, rtol=1e-6, atol=0)
+    sizes = [array.nbytes for array in load((tmp_path / store.DECODER).read_bytes()).values()]
+    assert sum(sizes) < 0.4 * sum(array.nbytes for array in tensors.values())
     read, back = store.read(tmp_path)
     assert read["decoder"] == {"config": config.to_dict(), **facts}
     assert {name: read[name] for name in FACTS} == {name: encoder[0][name] for name in FACTS}
@@ -217,6 +226,46 @@ def test_a_decoder_comes_back_beside_the_encoder(tmp_path: Path) -> None:
         assert text in card
     save_tiny(tmp_path)  # another encoder, so no decoder
     assert store.read_decoder(tmp_path) is None
+
+
+def rewrite_decoder(folder: Path, tensors: dict[str, np.ndarray], number: int) -> None:
+    """Store tensors as they are, in a model of this format."""
+    (folder / store.DECODER).write_bytes(save(tensors))
+    config = json.loads((folder / store.CONFIG).read_text())
+    config["format"] = number
+    digest = hashlib.sha256((folder / store.DECODER).read_bytes()).hexdigest()
+    config["sha256"][store.DECODER] = digest
+    (folder / store.CONFIG).write_text(json.dumps(config))
+
+
+def test_decoders_of_format_2_are_read(tmp_path: Path) -> None:
+    save_tiny_decoder(tmp_path)
+    _, tensors = tiny_decoder()
+    half = {n: a.astype(np.float16 if a.ndim > 1 else np.float32) for n, a in tensors.items()}
+    rewrite_decoder(tmp_path, half, 2)
+    found = store.read_decoder(tmp_path)
+    assert found is not None
+    assert all((array == half[name]).all() for name, array in found[1].items())
+    assert rv.load(tmp_path).decode(np.ones(24), samples=1, refine=False)
+
+
+def test_scales_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    save_tiny_decoder(tmp_path)
+    stored = dict(load((tmp_path / store.DECODER).read_bytes()))
+    name = "output.weight"
+    for change, message in (
+        ({f"{name}.scale": stored[f"{name}.scale"][1:]}, "does not fit the matrix"),
+        ({f"{name}.scale": stored[f"{name}.scale"] * np.float32(np.nan)}, "finite"),
+        ({name: stored[name].astype(np.float32)}, "does not fit the matrix"),
+        ({"none.scale": stored[f"{name}.scale"]}, "does not fit the matrix"),
+        ({f"{name}.scale": None}, "must hold finite numbers"),
+        ({name: np.zeros((), np.int8)}, "does not fit the matrix"),
+        ({name: np.zeros((626, 0), np.int8)}, "does not fit the matrix"),
+    ):
+        changed = {k: v for k, v in (stored | change).items() if v is not None}
+        rewrite_decoder(tmp_path, changed, 3)
+        with pytest.raises(RhovecError, match=message):
+            store.read_decoder(tmp_path)
 
 
 DECODER_DAMAGES: list[tuple[Callable[[Path], object], str]] = [

@@ -131,7 +131,7 @@ def kill_workers(runs: Runs, n: int, seed: int) -> dict[str, Any]:
                 dask.workers.remove(victim)
                 dask.add_worker()
                 client.wait_for_workers(2, timeout=60)
-    return {"workers killed": kills, "runs that went on": kills}
+    return {"workers killed": kills, "runs that went on": kills, "result files": len(runs.files)}
 
 
 def kill_schedulers(runs: Runs, n: int, seed: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ..formula.test_requirements import mutated_files
 from ..servers import Postgres
 from ..spaces.plant import NAMES, drives
 from ..spaces.test_space import kill_while_saving
-from . import harness
+from . import fleets, harness
 from .servers import kill_server, write_and_read
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -36,6 +36,9 @@ TITLES = {
     "spaces": "SIGKILL while a space is saved over another one; one of the two is there",
     "server": "SIGKILL of PostgreSQL while a client adds; what was confirmed is there, nothing twice",
     "clients": "Writers and readers of one library in PostgreSQL at once",
+    "fleet workers": "SIGKILL of a worker during a run over many files; result files stay the same",
+    "fleet schedulers": "SIGKILL of the scheduler; the resumed run has the bytes of an undisturbed one",
+    "fleet clients": "SIGKILL of the client; the resumed run has the bytes of an undisturbed one",
     "million": "A million rows with a checksum each",
     "texts": "Mutated texts, read by compiled code only if the parser gives the same formula",
     "files": "Mutated requirement files: read, or every mistake with line, column and what to change",
@@ -82,6 +85,18 @@ def test_server(pg: Postgres, url: str, record: dict[str, Any]) -> None:
 
 def test_clients(url: str, record: dict[str, Any]) -> None:
     keep(record, "clients", write_and_read(url, 60))
+
+
+def test_fleet_workers(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "fleet workers", fleets.kill_workers(fleets.Runs(tmp_path), 20, SEED))
+
+
+def test_fleet_schedulers(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "fleet schedulers", fleets.kill_schedulers(fleets.Runs(tmp_path), 20, SEED))
+
+
+def test_fleet_clients(tmp_path: Path, record: dict[str, Any]) -> None:
+    keep(record, "fleet clients", fleets.kill_clients(fleets.Runs(tmp_path), 20, SEED))
 
 
 def test_million(tmp_path: Path, record: dict[str, Any]) -> None:

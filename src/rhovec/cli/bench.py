@@ -1,28 +1,26 @@
-"""`rhovec bench`: how fast this machine does what rhovec is for.
+"""`rhovec bench`: how fast this machine does what rhovec is for, and what the speed of vectors costs.
 
 The work is the same everywhere: random formulae, parsed before, and traces of the model's measure, both
-drawn from a seed. Each job runs once to warm up, then three times; the median counts. Benchmarks against
-other libraries are in benchmarks/, and the paper's own sizes in reproduction/, of a checkout.
+drawn from a seed. Each job runs once to warm up, then three times; the median counts. A second table has
+the errors of vectors beside their speed, from texts of held-out formulae: encoders against exact
+signatures, as benchmarks/embedding.py --curve in a checkout does it for the documentation. Benchmarks
+against other libraries are in benchmarks/, and the paper's own sizes in reproduction/.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from ..errors import RhovecError
 from .output import console
 from .shared import Device, JsonLines, ModelPath, load_model, progress_bar
 
 REPEATS = 3
 DECODED = 10  # most vectors that are decoded
+CURVE_TRACES = (512, 1024, 2048, 4096, 8192, 16_384)  # per signature
 
 
 class Job(NamedTuple):
@@ -39,27 +37,58 @@ def bench(
     seed: Annotated[int, typer.Option(min=0, help="Seed of formulae and traces.")] = 0,
     as_json: JsonLines = False,
 ) -> None:
-    """Time parsing, robustness, kernel, signatures, embedding and decoding on this machine.
+    """Time parsing, robustness, kernel, signatures, embedding and decoding on this machine, and show the
+    errors of encoders and signatures beside their speed.
 
     rhovec bench
 
     rhovec bench --count 2000 --device cuda --json
     """
+    from ..evaluation.speed import timed
+
     rows = []
     with progress_bar("measuring") as progress:
         for i, job in enumerate(chosen := list(jobs(count, n_traces, model, device, seed))):
-            seconds = measured(job.run)
-            rows.append({
-                "job": job.name, "formulae": job.formulae, "seconds": statistics.median(seconds),
-                "fastest": min(seconds), "slowest": max(seconds),
-                "formulae_per_second": job.formulae / statistics.median(seconds),
-            })  # fmt: skip
-            progress((i + 1) / len(chosen))
+            rows.append(row(job.name, job.formulae, timed(job.run, REPEATS)))
+            progress((i + 1) / (2 * len(chosen)))
+        noise, curved = curve(count, model, device, seed, lambda share: progress(0.5 + share / 2))
     if as_json:
-        for row in rows:
-            print(json.dumps(row))
+        for one in [*rows, *curved]:
+            print(json.dumps(one))
         return
-    show(rows)
+    show(rows, curved, noise)
+
+
+def row(name: str, count: int, found: dict[str, float]) -> dict[str, Any]:
+    return {
+        "job": name, "formulae": count, "seconds": found["s"], "fastest": found["s_min"],
+        "slowest": found["s_max"], "formulae_per_second": count / found["s"],
+    }  # fmt: skip
+
+
+def curve(
+    count: int,
+    model: str | None,
+    device: str | None,
+    seed: int,
+    progress: Callable[[float], object],
+) -> tuple[float, list[dict[str, Any]]]:
+    """Noise of the kernels that judge, and rows with errors."""
+    from ..evaluation.sets import mixture
+    from ..evaluation.speed import Curve
+    from ..models.model import shipped
+
+    texts = [str(phi) for phi in mixture(count, seed)]
+    names = shipped() if model is None else [model]
+    measured = Curve(names, texts, device, repeats=REPEATS, seed=seed)
+    expected = 4 * len(names) + len(CURVE_TRACES)  # rows, if every model has both kinds
+    rows = []
+    for found in measured.rows(CURVE_TRACES):
+        told = {"error": found["error"], "numbers": found["numbers"]}
+        rows.append(row(f"vectors: {found['name']}", count, found) | told)
+        progress(min(1.0, len(rows) / expected))
+    progress(1.0)
+    return measured.noise, rows
 
 
 def jobs(
@@ -70,8 +99,6 @@ def jobs(
     from ..formula.reader import parse_programs
     from ..formula.sample import random_formulae
     from ..models import store
-    from ..models.heads import make_head
-    from ..models.model import Directions, load
     from ..robustness import robustness
 
     model = load_model(path, device)
@@ -90,13 +117,6 @@ def jobs(
     yield Job(f"exact kernel of all pairs, {on}", count, lambda: kernel.gram(programs))
     yield Job(f"exact signatures, {on}", count, lambda: kernel.signatures(programs))
     yield Job("embed", count, lambda: model.embed(programs, warn=False))
-    if device is None and make_head(model.encoder).kind == "cosine":
-        yield Job("embed, cosine", count, lambda: model.directions.embed(programs, warn=False))
-        fast: Directions | None = None
-        with suppress(RhovecError):  # a model of a shape that int8 does not take
-            fast = load(path, precision="int8").directions
-        if fast is not None:
-            yield Job("embed, cosine, int8", count, partial(fast.embed, programs, warn=False))
     if model.folder is not None and store.read_decoder(model.folder):
         few = model.embed(programs.part(0, min(count, DECODED)), warn=False)
         for name, samples, refine in (("greedy", 0, False), ("verified", 16, True)):
@@ -106,24 +126,29 @@ def jobs(
             )  # fmt: skip
 
 
-def measured(run: Callable[[], object]) -> list[float]:
-    run()
-    seconds = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        run()
-        seconds.append(time.perf_counter() - start)
-    return seconds
-
-
-def show(rows: list[dict[str, Any]]) -> None:
+def show(rows: list[dict[str, Any]], curved: list[dict[str, Any]], noise: float) -> None:
     from rich.table import Table
+
+    from ..evaluation.speed import JUDGES
 
     table = Table("job", box=None)
     for name in ("formulae", "seconds", "fastest", "slowest", "formulae/s"):
         table.add_column(name, justify="right")
-    for row in rows:
-        times = (f"{row[name]:.4f}" for name in ("seconds", "fastest", "slowest"))
-        rate = f"{row['formulae_per_second']:,.0f}"
-        table.add_row(row["job"], str(row["formulae"]), *times, rate)
-    console().print(table)
+    for one in rows:
+        times = (f"{one[name]:.4f}" for name in ("seconds", "fastest", "slowest"))
+        rate = f"{one['formulae_per_second']:,.0f}"
+        table.add_row(one["job"], str(one["formulae"]), *times, rate)
+    vectors = Table("vectors, from texts", box=None)
+    for name in ("error", "formulae/s", "numbers"):
+        vectors.add_column(name, justify="right")
+    for one in sorted(curved, key=lambda one: one["error"]):
+        rate = f"{one['formulae_per_second']:,.0f}"
+        name = one["job"].removeprefix("vectors: ")
+        vectors.add_row(name, f"{one['error']:.4f}", rate, f"{one['numbers']:,}")
+    out = console()
+    for part in (table, "", vectors):
+        out.print(part)
+    out.print(
+        f"error: mean absolute difference from the kernel on {2 * JUDGES:,} traces, whose own noise is "
+        f"{noise:.4f}"
+    )

@@ -124,6 +124,10 @@ def _embed_files(
             schema=read_schema(schema), client=client, progress=progress,
             **reading.options(None, None),
         )  # fmt: skip
+    if not (report.formulae or report.refused or report.unread):
+        raise RhovecError(
+            f"{', '.join(reading.files)}: there is no formula in it; write one per line"
+        )
     earlier = f", {report.resumed:,} of them by an earlier run" if report.resumed else ""
     print(
         f"{counted(report.formulae, 'vector')} of {counted(report.files, 'file')} in {results}, written "

@@ -22,13 +22,12 @@ from ..errors import RhovecError
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_formulae, as_programs
 from ..formula.requirements import Requirement
-from ..robustness import robustness
 from ..traces.logs import PathLike, as_names, checked
 from ..traces.remote import find_stored, first_line
 from ..traces.tables import Layout, Options
 from . import parts
 from .cuts import Piece, read_piece, tasks_of
-from .table import Summary, Worst, as_rows, joined
+from .table import Summary, Worst, as_rows, joined, robustness_of
 
 
 class Unread(NamedTuple):
@@ -197,7 +196,7 @@ def _evaluated(plan: Plan, piece: Piece) -> tuple[list[str], np.ndarray]:
     stem = Path(piece.file.partition("?")[0]).stem
     return (
         [one or stem for one in ids],
-        robustness(_programs(plan.formulae), values, variables=names, end=plan.end),
+        robustness_of(_programs(plan.formulae), values, names, plan.end),
     )
 
 

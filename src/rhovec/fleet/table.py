@@ -25,6 +25,7 @@ from ..traces.reading import in_order, sampling_step
 from ..traces.tables import Options, Part, find_roles
 
 ROWS = ("formula", "trace", "robustness")  # columns of results
+BLOCK = 1 << 23  # numbers that are converted at once; each block costs lowering the formulae
 WORST = 10  # traces per formula that a summary names
 
 
@@ -96,7 +97,7 @@ def evaluate_table(
     parsed = as_formulae(formulae)[0]
     ids, arrays, known = traces_of(table, file, options)
     with limited(threads):
-        values = robustness(parsed, arrays, variables=known, end=end)
+        values = robustness_of(parsed, arrays, known, end)
     return as_rows([str(phi) for phi in parsed], ids, values)
 
 
@@ -137,6 +138,27 @@ def traces_of(table: Any, file: str, options: Options) -> tuple[list[str], Any, 
     return as_arrays(read_frame(whole, file, options))
 
 
+class Columns(NamedTuple):
+    """Traces of one length as they were read, an array (N, P) per variable."""
+
+    columns: list[np.ndarray]
+
+
+def robustness_of(formulae: Formulae, values: Any, names: tuple[str, ...], end: str) -> np.ndarray:
+    """Robustness (B, N) of traces. Columns are converted in blocks, in memory that does not grow."""
+    if not isinstance(values, Columns):
+        whole: np.ndarray = robustness(formulae, values, variables=names, end=end)
+        return whole
+    n, points = values.columns[0].shape
+    step = max(1, BLOCK // (len(values.columns) * points))
+    blocks = []
+    for first in range(0, n, step):
+        chosen = [column[first : first + step] for column in values.columns]
+        traces = np.stack(chosen, axis=1, dtype=np.float64)  # as `read_traces` has them
+        blocks.append(robustness(formulae, traces, variables=names, end=end))
+    return np.concatenate(blocks, axis=1)
+
+
 def as_arrays(parts: Sequence[Part]) -> tuple[list[str], Any, tuple[str, ...]]:
     """The same for traces that were read from a file."""
     values = [in_order(part, parts[0]) for part in parts]
@@ -150,7 +172,7 @@ def as_arrays(parts: Sequence[Part]) -> tuple[list[str], Any, tuple[str, ...]]:
 
 def _equal_lists(
     table: Any, file: str, options: Options
-) -> tuple[list[str], np.ndarray, tuple[str, ...]] | None:
+) -> tuple[list[str], Columns, tuple[str, ...]] | None:
     """Lists of one length, without gaps and times, at once; None for all other tables."""
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -188,8 +210,7 @@ def _equal_lists(
         ids = [str(one) for one in found.to_pylist()]
         if len(set(ids)) < len(ids):
             return None
-    values = np.stack(columns, axis=1, dtype=np.float64)  # as `read_traces` has them
-    return ids, values, tuple(roles.variables)
+    return ids, Columns(columns), tuple(roles.variables)
 
 
 def _all_finite(numbers: np.ndarray) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -56,7 +56,7 @@ from .generate import Generator
 from .heads import Kind, make_head
 from .inverse import MAX_THRESHOLD, Inverter, unit_rows
 from .layers import ranges
-from .runtime import Runtime
+from .runtime import Runtime, own_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from .module import FormulaEncoder
 
 Precision = Literal["float32", "int8"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 SHIPPED = Path(__file__).parents[1] / "weights"  # a folder per model
 DEFAULT = SHIPPED / "default"
 MAX_NODES = 2000  # of a formula: attention needs memory for their square
@@ -114,7 +115,7 @@ class Model:
         folder: Path | None = None,
         precision: Precision = "float32",
     ):
-        if precision not in ("float32", "int8"):
+        if precision not in PRECISIONS:
             raise RhovecError(f'precision must be "float32" or "int8", not {precision!r}')
         if precision == "int8" and device is not None:
             raise RhovecError("precision int8 is for models without a device; give one of the two")
@@ -150,9 +151,9 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve digits that identify the weights: vectors of different ones are not comparable."""
-        digest: str = self.config["sha256"][store.WEIGHTS]
-        return digest[:12]
+        """Twelve digits that identify weights and precision: what vectors are comparable with."""
+        digest: str = self.config["sha256"][store.WEIGHTS][:12]
+        return digest if self.precision == "float32" else _digest(f"{digest} {self.precision}")
 
     @property
     def directions(self) -> Directions:
@@ -218,8 +219,8 @@ class Model:
         schema: Schema | None = None,
         k: int = 5,
     ) -> Any:
-        """Up to k different formulae for a vector (D,) of kind "kernel", the best first; for rows
-        (B, D) a list of such lists.
+        """Up to k different formulae for a vector (D,) of either kind, the best first; for rows (B, D)
+        a list of such lists.
 
         The decoder proposes its likeliest formula and `samples` others, which are tuned and changed if
         `refine`; the answers are those whose vectors are closest. Vectors need not have length one.
@@ -267,12 +268,27 @@ class Model:
         return MAX_THRESHOLD if known is None else min(known["largest"], MAX_THRESHOLD)
 
     def unit_rows(self, vectors: Any) -> np.ndarray:
-        """Vectors (D,) or (B, D) of kind "kernel", as float32 of length one."""
+        """Vectors (D,) or (B, D) as float32 of length one and of kind "kernel".
+
+        Those of kind "cosine" go through the head, which makes the others of them.
+        """
+        head = make_head(self.encoder)
+        sizes = {self.dimension, head.dimension(head.kind)}
         wanted = (
-            f"this model's have {self.dimension}; give vectors of kind kernel of the model that "
+            f"this model's have {' or '.join(map(str, sorted(sizes)))}; give vectors of the model that "
             "made them"
         )
-        return unit_rows(vectors, (self.dimension,), wanted).astype(np.float32)
+        rows = unit_rows(vectors, sizes, wanted).astype(np.float32)
+        if rows.shape[-1] == self.dimension:
+            return rows
+        made = head.numpy_vectors(self._head_tensors, np.atleast_2d(rows))
+        return made if rows.ndim == 2 else made[0]
+
+    @cached_property
+    def _head_tensors(self) -> Mapping[str, np.ndarray]:
+        """The head's, for NumPy."""
+        tensors = self._tensors or store.read(self.folder or "")[1]
+        return make_head(self.encoder).prepare(own_tensors(tensors, "head."))
 
     def outside(self, formulae: Formulae | Programs) -> list[Finding]:
         """Values of the formulae that are outside the range of the training."""
@@ -387,7 +403,7 @@ class Directions:
     @property
     def fingerprint(self) -> str:
         """Twelve digits: these vectors are comparable neither with others nor with the model's own."""
-        return hashlib.sha256(f"{self.model.fingerprint} {self.kind}".encode()).hexdigest()[:12]
+        return _digest(f"{self.model.fingerprint} {self.kind}")
 
     @property
     def schema(self) -> Schema | None:
@@ -410,6 +426,10 @@ class Directions:
     def kernel(self, n_traces: int | None = None, seed: int = 0) -> Any:
         """The teacher, as `Model.kernel`."""
         return self.model.kernel(n_traces, seed)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load(

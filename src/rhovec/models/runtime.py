@@ -45,6 +45,11 @@ class Group(NamedTuple):
     relation: np.ndarray  # (end - begin, n, n) intp: of the token in axis 1 to that in axis 2
 
 
+def own_tensors(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The tensors of a part, by their names in it."""
+    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
 class Runtime:
     """The encoder as a function: programs of B formulae -> unit vectors (B, D) float32."""
 
@@ -62,8 +67,7 @@ class Runtime:
         self.relations = np.split(tensors["inputs.relation"], config.layers)
         self.layers = read_layers(tensors, config.layers, config.heads)
         self.head = make_head(config)
-        own = {n.removeprefix("head."): t for n, t in tensors.items() if n.startswith("head.")}
-        self.head_tensors = self.head.prepare(own)
+        self.head_tensors = self.head.prepare(own_tensors(tensors, "head."))
 
     def __call__(self, programs: Programs, kind: Kind = "kernel") -> np.ndarray:
         """Vectors of this kind; fastest if formulae of the same length are neighbours."""

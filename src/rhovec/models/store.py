@@ -2,8 +2,13 @@
 
     config.json          all facts about the model, and the SHA-256 of its weights
     encoder.safetensors  the weights: matrices in float16, vectors in float32
+<<<<<<< HEAD
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one
     traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
+=======
+    decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
+                         in int8 with scales, NAME.scale; in format 2 as the encoder's
+>>>>>>> main
     README.md            the model card, written from config.json
 
 Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
@@ -30,7 +35,8 @@ from .config import EncoderConfig
 from .decoder_config import DecoderConfig
 from .heads import make_head
 
-FORMAT = 2  # 1 had no random Fourier features of low frequency
+FORMAT, FORMAT_INT8 = 2, 3  # the latter has a decoder in int8
+SCALE, GROUP = ".scale", 32  # added to the name of a matrix in int8; numbers of a row per scale
 MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 TRACES, MAX_TRACES = "traces.safetensors", 4096
@@ -91,7 +97,9 @@ def save_decoder(
     config["decoder"] = {"config": dict(decoder_config)}
     config["decoder"] |= {name: facts.get(name, kind()) for name, kind in DECODER_FACTS.items()}
     decoder = _decoder_config(config, "the decoder")
-    data = _to_bytes(tensors, decoder.shapes(), "the decoder")
+    _check_tensors(tensors, decoder.shapes(), "the decoder")
+    config["format"] = FORMAT_INT8
+    data = _decoder_bytes(tensors)
     config["sha256"][DECODER] = hashlib.sha256(data).hexdigest()
     _write(Path(folder), {DECODER: data}, config)
 
@@ -203,7 +211,8 @@ def model_card(config: Mapping[str, Any]) -> str:
         lines += _table(("", "largest", "mean error beyond"), rows)
     if "decoder" in config:
         facts = config["decoder"]
-        size = _size(DecoderConfig(**facts["config"]), config["sha256"][DECODER])
+        int8 = config["format"] == FORMAT_INT8
+        size = _size(DecoderConfig(**facts["config"]), config["sha256"][DECODER], int8)
         about = {**facts["config"], **facts["training"]}
         lines += ["", "## Decoder", "", size, "", *_table(("", ""), about.items())]
         if facts["evaluation"]:
@@ -225,10 +234,15 @@ def _cosines(encoder: EncoderConfig, sigma2: float | None) -> list[str]:
     ]  # fmt: skip
 
 
-def _size(config: EncoderConfig | DecoderConfig, digest: str) -> str:
+def _size(config: EncoderConfig | DecoderConfig, digest: str, int8: bool = False) -> str:
     shapes = config.shapes().values()
     count = sum(math.prod(shape) for shape in shapes)
     stored = sum(math.prod(shape) * (2 if len(shape) > 1 else 4) for shape in shapes)
+    if int8:
+        stored = sum(
+            math.prod(s) + 4 * math.prod(_scales_shape(s)) if len(s) > 1 else 4 * s[0]
+            for s in shapes
+        )
     return f"{count / 1e6:.1f} million parameters, {stored / 1e6:.1f} MB, SHA-256 `{digest}`."
 
 
@@ -260,9 +274,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise RhovecError(f"{path} is not JSON, get the model again: {error}") from None
     if not isinstance(config, dict) or not isinstance(config.get("format"), int):
         raise RhovecError(f"{path} does not describe a rhovec model: it has no format")
-    if config["format"] != FORMAT:
+    if config["format"] not in (FORMAT, FORMAT_INT8):
         raise RhovecError(
-            f"{path} has format {config['format']}, and this rhovec reads {FORMAT}; "
+            f"{path} has format {config['format']}, and this rhovec reads {FORMAT} and {FORMAT_INT8}; "
             "install a version of rhovec that reads it"
         )
     _check_facts(config, str(path))
@@ -363,6 +377,54 @@ def _to_bytes(
     return to_bytes(stored)
 
 
+def to_int8(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers from -127 to 127, and float32 scales, one per GROUP numbers of a row."""
+    parts = matrix.reshape(*matrix.shape[:-1], -1, _group(matrix.shape))
+    scales = np.abs(parts).max(-1, initial=1e-30).astype(np.float32) / np.float32(127)
+    return np.rint(parts / scales[..., None]).astype(np.int8).reshape(matrix.shape), scales
+
+
+def from_int8(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Inverse of `to_int8`, up to rounding, in float32."""
+    parts = codes.reshape(*scales.shape, -1) * scales[..., None].astype(np.float32)
+    matrix: np.ndarray = parts.reshape(codes.shape)
+    return matrix
+
+
+def _group(shape: tuple[int, ...]) -> int:
+    """Numbers per scale: the whole row where groups do not fill it."""
+    return shape[-1] if shape[-1] % GROUP else GROUP
+
+
+def _scales_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (*shape[:-1], shape[-1] // _group(shape))
+
+
+def _decoder_bytes(tensors: Mapping[str, np.ndarray]) -> bytes:
+    """The content of a safetensors file: matrices in int8 with their scales, vectors in float32."""
+    from safetensors.numpy import save as to_bytes
+
+    stored = {}
+    for name, array in tensors.items():
+        if array.ndim > 1:
+            stored[name], stored[name + SCALE] = to_int8(array)
+        else:
+            stored[name] = np.ascontiguousarray(array, np.float32)
+    return to_bytes(stored)
+
+
+def _without_int8(stored: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a file, with floats in place of int8 and scales."""
+    found = {name: array for name, array in stored.items() if not name.endswith(SCALE)}
+    for name in stored.keys() - found.keys():
+        codes, scales = stored.get(name.removesuffix(SCALE)), stored[name]
+        whole = codes is not None and codes.dtype == np.int8 and codes.ndim and codes.size
+        if codes is None or not whole or scales.shape != _scales_shape(codes.shape):
+            raise RhovecError(f"{path}: {name} does not fit the matrix that it belongs to")
+        found[name.removesuffix(SCALE)] = from_int8(codes, scales)
+    return found
+
+
 def _read_weights(
     path: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
@@ -374,6 +436,7 @@ def _read_weights(
         stored = from_bytes(_checked_file(path, config))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise RhovecError(f"{path} is not a safetensors file of numbers: {error}") from None
+    stored = _without_int8(stored, path)
     _check_tensors(stored, shapes, str(path))
     return {name: array.astype(np.float32) for name, array in stored.items()}
 

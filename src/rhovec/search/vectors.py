@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
+from itertools import product
 
 from ..compare import default_measure
 from ..errors import RhovecError
 from ..formula import Formula, Schema
 from ..kernel import StlKernel
-from ..models.model import load, shipped
+from ..models.model import PRECISIONS, load, shipped
 from ..spaces.vectors import Vectors, from_recipe, kind_of
 from ..traces import BaseMeasure
 from .backend import Facts
@@ -41,11 +43,12 @@ def vectors_of(facts: Facts) -> Vectors | None:
     """What made a library's vectors, if it can be had without asking the user."""
     if facts.recipe is not None:
         return from_recipe(facts.recipe, facts.traces)
-    for name in shipped():
-        model = load(name)
-        vectors: Vectors = model if facts.kind == "kernel" else model.directions
-        if vectors.fingerprint == facts.fingerprint:
-            return vectors
+    for precision, name in product(PRECISIONS, shipped()):
+        with suppress(RhovecError):  # a model of a shape that int8 does not take
+            model = load(name, precision=precision)
+            vectors: Vectors = model if facts.kind == "kernel" else model.directions
+            if vectors.fingerprint == facts.fingerprint:
+                return vectors
     return None
 
 

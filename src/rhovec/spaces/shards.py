@@ -232,8 +232,8 @@ def embed_lines(plan: Plan, pieces: Sequence[Lines]) -> tuple[Part, Any]:
     places = np.full(len(statements), -1, np.int64)
     places[found] = np.arange(len(found))
     table = pa.table({
-        "id": [one.name for one in statements],
-        "formula": [_text(one.text.strip()) for one in statements],
+        "id": pa.array([one.name for one in statements], pa.string()),
+        "formula": pa.array([_text(one.text.strip()) for one in statements], pa.string()),
         "vector": rows.take(pa.array(places, mask=places < 0)),
         "error": pa.array([errors.get(i) for i in range(len(statements))], pa.string()),
     })  # fmt: skip

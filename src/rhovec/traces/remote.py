@@ -74,7 +74,7 @@ def find_stored(
     """
     files: list[Stored] = []
     for path in paths:
-        name = remote_name(path) or str(path)
+        name = remote_name(path) or str(Path(path).absolute())  # a worker has a folder of its own
         system, place = file_system(name)
         from pyarrow import fs
 

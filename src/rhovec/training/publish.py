@@ -158,11 +158,14 @@ def publish_decoder(
 
 
 def round_weights(student: Encoder | Decoder) -> dict[str, np.ndarray]:
-    """Round the student's matrices to half precision, as they are stored, and return its tensors."""
+    """Round the student's matrices as they are stored, and return its tensors."""
     tensors = {name: p.detach().cpu().numpy() for name, p in student.named_parameters()}
     with torch.no_grad():
-        for parameter in student.parameters():
-            if parameter.ndim > 1:
+        for name, parameter in student.named_parameters():
+            if parameter.ndim > 1 and isinstance(student, Decoder):
+                rounded = store.from_int8(*store.to_int8(tensors[name]))
+                parameter.copy_(torch.from_numpy(rounded))
+            elif parameter.ndim > 1:
                 parameter.copy_(parameter.half())
     return tensors
 
