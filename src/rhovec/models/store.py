@@ -2,13 +2,9 @@
 
     config.json          all facts about the model, and the SHA-256 of its weights
     encoder.safetensors  the weights: matrices in float16, vectors in float32
-<<<<<<< HEAD
-    decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one
-    traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
-=======
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
                          in int8 with scales, NAME.scale; in format 2 as the encoder's
->>>>>>> main
+    traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
 Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
