@@ -1,6 +1,7 @@
-"""Distilling your own traces: error of the similarities after 40, 100 and 300 s of training.
+"""Distilling your own traces: error of the similarities after 40, 100 and 300 s of training, and a
+decoder for the model.
 
-    python benchmarks/distill.py --device cuda --npz naval.npz fuel.npz --budget 1500
+    python benchmarks/distill.py --device cuda --npz naval.npz fuel.npz --budget 1500 --keep models
     python benchmarks/distill.py --recipe adapt-cpu --npz naval.npz fuel.npz      # on a CPU
 
 Systems: each .npz file given (arrays `signals` (N, V, P), `variables`, `dt`; a fifth of the traces is
@@ -11,8 +12,10 @@ the test split, none of which, nor any relative, is trained on: by directions an
 kernel on the training traces and on the held-out ones. Steps per second are measured first, so that a
 schedule takes the seconds that were asked for; compiling and fitting the head come on top and are
 reported. Rows are written as they are found, and after --budget seconds nothing new is begun; the same
-command goes on with the rows that are missing. --recipe adapt-cpu: that preset as it is, once per
-system. Writes results/distill-DEVICE.json and .md. --quick: small sizes, to see it work.
+command goes on with the rows that are missing. With --keep, a decoder is trained for the first system's
+longest run, from the shipped one, and judged as benchmarks/space.py judges answers: by the cosine of
+robustness on held-out traces, beside those of the exact space. --recipe adapt-cpu: that preset as it is,
+once per system. Writes results/distill-DEVICE.json and .md. --quick: small sizes, to see it work.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ from typing import Any
 import numpy as np
 import torch
 
+import rhovec as rv
 from common import RESULTS, ROOT, command, head, save, table
+from space import QUARTILES, cosines, quartiles
+from space import unseen as requested
 
 sys.path.insert(0, str(ROOT))  # for the test bed
 
@@ -42,18 +48,20 @@ from rhovec.evaluation.metrics import alignment, mean_error
 from rhovec.evaluation.sets import DRAWN
 from rhovec.formula.programs import Programs
 from rhovec.kernel import kernel_of_cosine
-from rhovec.models.model import load
+from rhovec.models.model import DEFAULT, load
 from rhovec.traces import TraceMeasure
-from rhovec.training import distill
+from rhovec.training import distill, invert
 from rhovec.training.loop import preset
 from rhovec.training.own import OwnTraces
-from rhovec.training.publish import publish_encoder, round_weights
+from rhovec.training.publish import publish_decoder, publish_encoder, round_weights
 from rhovec.training.records import read_log
 
 EIGHT = "chasing-cars-8-like"
 TRACES = 2000  # of the test bed
 UNSEEN = 3000  # formulae
 SEED = 991  # of their recipe
+DECODER_SECONDS = 240
+ANSWERED = 300  # vectors that are decoded
 PROBE = 240  # steps that tell the speed
 SHORT, LONG = {"lr": 1e-3, "average": 0.99}, {"lr": 1.5e-3, "average": 0.999}
 SMALL = {"width": 32, "layers": 1, "heads": 2, "dimension": 128, "bank": 2048, "batch": 64}
@@ -139,8 +147,68 @@ def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]
     for name in names:
         yield from ((name, "shipped", s) for s in short)
     yield names[0], "shipped", max(seconds)
+    yield names[0], "decoder", DECODER_SECONDS
     yield names[0], "random", sorted(seconds)[len(seconds) // 2]
     yield from ((name, "shipped", max(seconds)) for name in names[1:])
+
+
+def decoded(
+    own: OwnTraces, model: Path, seconds: float, device: str, quick: bool
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Facts about the training of a decoder for a model, and its answers beside the exact space's."""
+    begun = time.perf_counter()
+    changes: dict[str, Any] = {
+        "device": device, "model": str(model), "dimension": load(model).dimension,
+    }  # fmt: skip
+    name = "tiny" if quick else "default"
+    if not quick:
+        changes["origin"] = str(DEFAULT)
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(steps: int, part: str) -> tuple[Path, invert.Config, Any, float]:
+            often = {"validate": steps, "every": max(1, steps // 10)}
+            config = preset(invert.PRESETS, name, steps=steps, **often, **changes)
+            trained = invert.train(config, Path(folder) / part)
+            torch._dynamo.reset()
+            log = read_log(Path(folder) / part)
+            pace = (log[-2]["seconds"] - log[0]["seconds"]) / max(
+                log[-2]["step"] - log[0]["step"], 1
+            )
+            return Path(folder) / part, config, trained, pace
+
+        steps = 4 if quick else int(seconds / run(PROBE, "probe")[3])
+        place, config, decoder, pace = run(steps, "run")
+        figures = publish_decoder(place, config, decoder, shown=16 if quick else 1024)
+        found = load(place / "model")
+        return {
+            "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
+            "wall_seconds": time.perf_counter() - begun, "figures": figures,
+        }, answers(own, found, 8 if quick else ANSWERED)  # fmt: skip
+
+
+def answers(own: OwnTraces, model: Any, count: int) -> list[dict[str, Any]]:
+    """Cosines of robustness on held-out traces: of the model's decoder, and of the exact space."""
+    mean, std = (np.array([[getattr(c, k)] for c in own.schema.channels]) for k in ("mean", "std"))
+    fit, held_out = (each * std + mean for each in (own.values, own.held_out))
+    names = [c.variables[0] for c in own.schema.channels]
+    space = rv.Space.fit(fit, names, dt=own.schema.dt)
+    requests = requested(space, count, SEED)
+    out = []
+    for way in ("distilled decoder", "exact space"):
+        begun = time.perf_counter()
+        if way == "exact space":
+            found = space.decode(space.embed(requests, warn=False), k=1)
+        else:
+            found = model.decode(model.embed(requests, warn=False), k=1)
+        seconds = time.perf_counter() - begun
+        best = [group[0] for group in found]
+        out.append({
+            "way": way, "n": count, "seconds per 100": 100 * seconds / count,
+            "held out": np.quantile(cosines(space, held_out, requests, best), QUARTILES).tolist(),
+            "fit": np.quantile(cosines(space, fit, requests, best), QUARTILES).tolist(),
+            "nodes": [float(np.median([phi.size for phi in each])) for each in (requests, best)],
+        })  # fmt: skip
+    return out
 
 
 def page(record: dict[str, Any]) -> str:
@@ -149,6 +217,8 @@ def page(record: dict[str, Any]) -> str:
     heads = ("system", "start", "training s", "steps", "wall s", *columns, "alignment")
     body = []
     for row in record["rows"]:
+        if "answers" in row:
+            continue
         if "error" in row:
             body.append([row["system"], row["start"], "failed: " + row["error"], *[""] * 7])
             continue
@@ -167,6 +237,19 @@ def page(record: dict[str, Any]) -> str:
         ]
         for name, s in record["systems"].items()
     ]
+    answered = [
+        [
+            row["system"], one["way"], str(one["n"]), *(quartiles(one[k]) for k in ("held out", "fit")),
+            "{:g}, {:g}".format(*one["nodes"]), f"{one['seconds per 100']:.1f}",
+        ]
+        for row in record["rows"]
+        for one in row.get("answers", ())
+    ]  # fmt: skip
+    if answered:
+        answered = ["", "## From vectors to formulae", "",
+            "Cosine of robustness of formula and answer: median, quartiles in brackets; none left out.",
+            "", *table(("system", "way", "n", "held out", "same traces", "nodes, in and out",
+                        "seconds per 100"), answered)]  # fmt: skip
     return "\n".join([
         "# Distilling your own traces", "",
         head(record), "",
@@ -177,7 +260,8 @@ def page(record: dict[str, Any]) -> str:
         "For scale: the mean of the kernel, and how far the exact kernels on training and on held-out "
         "traces are apart. For the test bed the held-out traces have other inputs, so that is no noise.",
         "",
-        *table(("system", "traces + held out", "channels x points", "mean K", "apart"), scale), "",
+        *table(("system", "traces + held out", "channels x points", "mean K", "apart"), scale),
+        *answered, "",
     ])  # fmt: skip
 
 
@@ -235,6 +319,8 @@ def main() -> None:
     for system, start, seconds in wanted:
         if (system, start, seconds) in done:
             continue
+        if start == "decoder" and not options.keep:
+            continue
         changes: dict[str, Any] = dict(LONG if seconds == max(options.seconds) else SHORT)
         if start == "random":
             changes |= {"origin": "", "lr": 2e-3}
@@ -247,6 +333,12 @@ def main() -> None:
             continue
         try:
             own = owns[system]
+            if start == "decoder":
+                model = options.keep / f"{system}-shipped-{max(options.seconds)}" / "model"
+                facts, found = decoded(own, model, seconds, options.device, options.quick)
+                add({"system": system, "start": start, "asked_seconds": seconds, **facts,
+                     "answers": found})  # fmt: skip
+                continue
             if options.quick:
                 steps = 4
             elif options.recipe != "adapt":

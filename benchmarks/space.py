@@ -210,7 +210,7 @@ def report(facts: dict[str, Any]) -> str:
                     own = way == "space"
                     rows.append([
                         f"{name}, {way}", str(d["n"]),
-                        *(_quartiles(d[way].get(k)) for k in ("held out", "other inputs", "fit")),
+                        *(quartiles(d[way].get(k)) for k in ("held out", "other inputs", "fit")),
                         f"{d['nodes of the formula']:g}, {d[way]['nodes']:g}",
                         f"{d['answers per front']:.1f}" if own else "",
                         f"{d['seconds per 100']:.1f}" if own else "",
@@ -238,7 +238,7 @@ def report(facts: dict[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _quartiles(values: list[float] | None) -> str:
+def quartiles(values: list[float] | None) -> str:
     return "" if values is None else f"{values[1]:.4f} [{values[0]:.4f}, {values[2]:.4f}]"
 
 

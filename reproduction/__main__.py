@@ -132,7 +132,7 @@ def claims(
         def merged(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
             return records.merge(rows, [row | facts for row in found])
 
-        sets = sets_of(files or (), loaded.encoder.channels, seed)
+        sets = sets_of(files or (), loaded, seed)
         # If the folder cannot be written, better to fail now than after measuring.
         records.write_rows(folder / records.ROWS, rows)
         with reporting() as progress:

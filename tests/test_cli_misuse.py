@@ -119,7 +119,7 @@ WORDS = {
     "CLAIM": ["", "nonsense"],
     "URL": ["", "library", "http://127.0.0.1", "postgresql://127.0.0.1:x/team"],
     "--dt": ["", "x", "0", "-1", "nan", "inf", "1e999", "auto"],
-    "--resample": ["", "x", "0", "-1", "nan", "0.1"],
+    "--resample": ["", "x", "0", "-1", "nan"],
     "--max-gap": ["", "x", "-1", "nan"],
     "--hold": [",", "nonsense"],
     "--encoding": ["nonsense"],
@@ -343,6 +343,7 @@ similarity x_0>1 x_1>1 --points 9 --model model
 similarity x_0>1 x_9999>0 --by kernel
 similarity x_0>1 x_1>1 --by kernel --n-traces 9 -o old.csv --json
 check x_0>1
+check x_0>1 --traces good.csv --resample 0.1
 check x_0>1 --traces good.csv --dt 1 --resample 1
 check x_2>1 --traces good.csv
 check x_0>1 --traces good.csv --skip-lines 9

@@ -110,9 +110,11 @@ def test_the_graph_and_the_full_scan_find_the_nearest(
         points /= np.linalg.norm(points, axis=1, keepdims=True)
         plan = str(_plan(index, points[0]))
         assert "entries_1_graph" in plan, plan
-        for chosen, options in (
-            (np.arange(n), {}), (np.arange(0, n, 500), {"tags": "rare"}),
+        for chosen, options, compared in (
+            (np.arange(n), {}, 0), (np.arange(0, n, 500), {"tags": "rare"}, 0),
+            (np.arange(0, n, 500), {"tags": "rare"}, 50_000),
         ):  # fmt: skip
+            monkeypatch.setattr(server, "MAX_COMPARED", compared)  # 0: the graph, then a scan
             exact = np.sort(points @ vectors[chosen].T, axis=1)[:, ::-1][:, :6]
             found = index.search(points, 6, **options)
             got = np.array([[hit.similarity for hit in hits] for hits in found])

@@ -22,7 +22,7 @@ from .errors import MissingDependencyError, RhovecError
 from .formula.core import Formula
 from .formula.reader import FormulaLike
 from .formula.schema import Schema
-from .mining import DecisionList, Mined, mine
+from .mining import DecisionList, mine
 from .mining.fit import BUDGET, FOLDS, MAX_SIZE
 from .spaces import Space, Vectors, load
 
@@ -154,7 +154,7 @@ class StlClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         self.mined_ = mine(
             traces, labels, variables=self.variables, dt=self.dt, units=self.units, costs=self.costs,
             max_size=self.max_size, budget=self.budget, seconds=self.seconds, folds=self.folds,
-            seed=self.random_state, start=start if isinstance(start, Mined) else None,
+            seed=self.random_state, start=start,
         )  # fmt: skip
         if isinstance(self.mined_, DecisionList):
             self.formula_: Any = [rule.formula for rule in self.mined_.rules]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import rhovec as rv
-from rhovec.mining import Bounded, DecisionList, Mined
+from rhovec.mining import Bounded, DecisionList, Mined, read_labelled
 
 NAMES = ["speed", "pressure"]
 
@@ -137,6 +138,14 @@ def test_several_classes_make_a_decision_list() -> None:
     assert isinstance(found, DecisionList)
     assert (found.predict(values) == labels).all() and found.accuracy == 1
     assert len(found.rules) == 2 and found.wrong(values, labels) == []
+    assert found.held_out == 1 and found.interval is not None and found.interval[0] > 0.9
+    assert "held out 1.000 (95 %: 0.959-1.000)" in str(found)
+    mixed = np.random.default_rng(1).permutation(labels)
+    shuffled = rv.mine(values, mixed, budget=100, max_size=3)
+    assert isinstance(shuffled, DecisionList) and shuffled.interval is not None
+    assert shuffled.interval[0] <= shuffled.chance and "not above chance" in str(shuffled)
+    again = rv.mine(values, labels, budget=0, start=found)
+    assert isinstance(again, DecisionList) and again.accuracy == 1
     rho = found.robustness(values)
     assert ((rho >= 0).sum(axis=1) == 1).all()
     assert found.requirements().count("mined-") == 2
@@ -317,3 +326,29 @@ def test_a_time_limit_stops_the_search() -> None:
     values, labels = drives(flipped=8)
     found = mined(values, labels, budget=10**7, max_size=9, seconds=1.0)
     assert found.stopped == "time limit" and found.seconds < 20
+
+
+def test_uneven_files_are_put_on_a_grid(tmp_path: Path) -> None:
+    """Jitter in time, empty cells, a text column and a label in every row."""
+    rng = np.random.default_rng(0)
+    lines = ["run;Time (s);pressure;speed;gear;verdict"]
+    for run in range(12):
+        for step in range(20):
+            time = step / 10 + (0.004 * rng.random() if step else 0)
+            low = run % 2 and 8 <= step < 14
+            pressure = "" if step in (0, 5, 19) else f"{(2 if low else 5) + 0.1 * rng.normal():.3f}"
+            verdict = "fail" if run % 2 else "pass"
+            lines.append(
+                f"{run};{time:.4f};{pressure};{20 + rng.normal():.2f};D{step % 2};{verdict}"
+            )
+    file = tmp_path / "runs.csv"
+    file.write_text("\n".join(lines))
+    reading = {"id_column": "run", "time_column": "Time"}
+    with pytest.raises(rv.RhovecError):
+        read_labelled(file, "verdict", **reading)
+    traces, labels = read_labelled(file, "verdict", dt=0.1, **reading)
+    assert traces.variables == ("pressure", "speed") and traces.dt == 0.1
+    assert all(np.isfinite(one).all() for one in traces.values)
+    found = rv.mine(traces, labels, positive="pass", budget=100)
+    assert isinstance(found, Mined) and found.formula.variables == ("pressure",)
+    assert found.entry.accuracy == 1

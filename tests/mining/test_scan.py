@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import rhovec as rv
+from rhovec.formula import operators as ops
 from rhovec.mining.cuts import cut_values
-from rhovec.mining.data import Data, Scale, candidate_of, dual, plain
+from rhovec.mining.data import Data, Node, Scale, atom, candidate_of, dual, has_empty_band, plain
 from rhovec.mining.rounding import shortest
 from rhovec.mining.scan import Scan, grid, one_operator, two_operators, untils, widths
-from rhovec.mining.search import SHIFT, measured, numbers, settled
+from rhovec.mining.search import SHIFT, Search, measured, numbers, settled
 
 
 def random_data(
@@ -210,3 +211,20 @@ def test_formulae_that_the_search_does_not_know_are_left_out() -> None:
 )  # fmt: skip
 def test_shortest_numbers(low: float, high: float, number: float) -> None:
     assert shortest(low, high) == pytest.approx(number, rel=1e-12, abs=1e-300)
+
+
+def test_bands_that_a_shift_emptied_are_known() -> None:
+    low, high = atom(ops.GE, 0, 1.0), atom(ops.LE, 0, 2.0)
+    both: Node = (ops.AND, 0, 0, -1, 0.0)
+    either: Node = (ops.OR, 0, 0, -1, 0.0)
+    always: Node = (ops.ALWAYS, 0, 5, -1, 0.0)
+    assert not has_empty_band((low, high, both, always))
+    assert has_empty_band((low, high, either, always))
+    shifted = settled(((low, high, both, always), SHIFT), 0.6, 0, np.zeros(1, bool))
+    assert has_empty_band(shifted) and not has_empty_band((*shifted[:2], either))
+    assert not has_empty_band((atom(ops.GE, 1, 1.6), high, both))
+    # In the search such a candidate is not kept.
+    values = np.random.default_rng(0).normal(size=(40, 1, 6))
+    search = Search(Data(values, values[:, 0, 0] > 0, (1.0, 1.0), np.zeros(1, bool)), 5, 0, 0)
+    search.offer([shifted])
+    assert not search.archive

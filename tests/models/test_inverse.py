@@ -17,6 +17,7 @@ import rhovec as rv
 from rhovec.errors import RhovecError
 from rhovec.formula import Formula
 from rhovec.formula import operators as ops
+from rhovec.formula.programs import Programs
 from rhovec.formula.schema import SchemaChannel
 from rhovec.models import inverse
 from rhovec.models.generate import Generator
@@ -58,7 +59,7 @@ def inverter(*formulae: Formula) -> Inverter:
 
 def moved(phi: Formula, rng: np.random.Generator) -> Formula:
     """The formula with other numbers."""
-    numbers = inverse._Numbers(phi, inverse.Limits())
+    numbers = inverse.Numbers(phi, inverse.Limits())
     spread = np.where(numbers.probe == 1, 4.0, 0.4)
     return numbers.put(numbers.values + spread * rng.standard_normal(len(spread)))
 
@@ -113,18 +114,18 @@ def test_an_operand_without_meaning_is_dropped() -> None:
 
 def test_probes_change_one_number_each() -> None:
     for phi in FORMULAE:
-        numbers = inverse._Numbers(phi, inverse.Limits())
+        numbers = inverse.Numbers(phi, inverse.Limits())
         assert numbers.put(numbers.values) == phi
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
-            difference = inverse._Numbers(probe, inverse.Limits()).values - numbers.values
+            difference = inverse.Numbers(probe, inverse.Limits()).values - numbers.values
             assert difference[i] == pytest.approx(step, abs=1e-9) or not difference.any()
             assert not np.delete(difference, i).any()
 
 
 def test_numbers_stay_within_their_limits() -> None:
     phi = rv.parse("always[3,20] (x_0 >= 0.3 until[0,4] x_1 <= -0.5)")
-    numbers = inverse._Numbers(phi, inverse.Limits())
+    numbers = inverse.Numbers(phi, inverse.Limits())
     rng = np.random.default_rng(1)
     for _ in range(200):
         put = numbers.put(numbers.values + 300 * rng.standard_normal(len(numbers.values)))
@@ -399,3 +400,25 @@ def test_requests_lie_on_the_arc(model: Model, monkeypatch: pytest.MonkeyPatch) 
     way /= np.linalg.norm(way, axis=1, keepdims=True)
     angles = np.arccos(np.clip((way[1:] * way[:-1]).sum(1), -1, 1))
     assert np.allclose(angles, np.arccos(a @ b) / 4, atol=1e-4)
+
+
+def test_bounds_of_a_decoder_follow_the_length_of_the_traces() -> None:
+    formulae = Programs.pack(
+        [rv.parse("always[0,50] x_0 >= 1"), rv.parse("eventually[99,inf] x_0 >= 1")]
+    )
+    assert (
+        inverse.in_steps(formulae, 100) is formulae and inverse.in_steps(formulae, 30) is formulae
+    )
+    long = inverse.in_steps(formulae, 199)
+    assert [phi.code[-1, 1:3].tolist() for phi in long.unpack()] == [[0, 100], [198, ops.UNBOUNDED]]
+    assert inverse.as_written(long, 199).unpack() == formulae.unpack()
+
+    asked = []
+
+    def embed(some: Sequence[rv.Formula]) -> np.ndarray:
+        asked.extend(some)
+        return np.ones((len(some), 1))
+
+    writes = Fixed([rv.parse("always[0,50] x_0 >= 1")])
+    Inverter(embed, writes, 1, points=199).decode(np.ones((1, 1)), samples=0)
+    assert rv.parse("always[0,100] x_0 >= 1") in asked

@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 import rhovec as rv
 from rhovec.cli import app
 from rhovec.errors import RhovecError
+from rhovec.formula import operators as ops
 from rhovec.spaces import decoding
+from rhovec.spaces.fitting import draw_responses
 
 from .plant import NAMES, OPTIONS, drives
 
@@ -210,3 +212,27 @@ def test_a_long_formula_as_target_gets_shorter_ones(space: rv.Space) -> None:
     assert group[-1].formula.size < space.parse(text).size
     for other in ("once[0,2] speed > 70", "always[0,5] speed - 0.02 * rpm > 1"):
         assert space.front(other)[-1].similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_drawn_responses_are_about_modes_and_intervals(space: rv.Space) -> None:
+    drawn = draw_responses(space.scales, 300, 0).unpack()
+    assert len(drawn) == 300
+    assert {ops.name_of(v) for phi in drawn for c in phi.channels for v, _ in c} == set(NAMES)
+    entering = [phi for phi in drawn if (ops.ALWAYS, 1, 1) in {row[:3] for row in phi.rows()}]
+    assert 100 < len(entering) < 200
+    for phi in drawn:
+        for _, _, _, channel, threshold in phi.rows():
+            if channel == (("gear", 1.0),):
+                assert threshold % 1 == 0.5  # between two gears
+
+
+def test_careful_joints_are_closer_than_the_bank_gives(space: rv.Space) -> None:
+    wanted = "eventually[0,5] speed > 70 and always (rpm < 2900 or rpm > 3100 or speed < 65)"
+    target = space.embed(wanted).astype(np.float64)
+    decoder = space._decoder
+    (phi,) = decoder.scales.lower(space.scales.read("eventually[0,5] speed > 70")[0]).unpack()
+    quick, careful = (
+        decoder.embed(decoder._proposals(target, phi, careful)) @ target
+        for careful in (False, True)
+    )
+    assert careful.max() > quick.max()

@@ -17,6 +17,7 @@ from rhovec.formula.schema import SchemaChannel
 from rhovec.spaces.scales import as_given
 
 torch = pytest.importorskip("torch")
+from rhovec.models import store  # noqa: E402
 from rhovec.models.config import EncoderConfig  # noqa: E402
 from rhovec.models.encoder import Encoder  # noqa: E402
 from rhovec.training.distill import Config, EncoderTask, draw, recipes, with_channels  # noqa: E402
@@ -85,6 +86,30 @@ def test_the_model_reads_names_units_and_seconds(run: Path) -> None:
     assert rv.load(saved).schema == model.schema
 
 
+def test_its_folder_has_the_traces_of_its_kernel(run: Path, tmp_path: Path) -> None:
+    model = rv.load(run / "run" / "model")
+    pair = ["always[0,5] speed < 60", "eventually[0,2.5] rpm > 3000"]
+    own = OwnTraces.of(
+        rv.read_traces(run / "drives.csv"), held_out=rv.read_traces(run / "other.csv")
+    )
+    exact = own.judges(0.2)["training traces"].gram([own.schema.lower(text) for text in pair])
+    np.testing.assert_allclose(model.kernel().gram(pair), exact, atol=1e-5)
+    assert model.kernel(10).gram(pair)[0, 1] != exact[0, 1]
+    (hit,) = rv.Index.build(pair, vectors=model).search(pair[0], k=1, rerank=True)
+    assert hit.kernel == pytest.approx(1, abs=1e-5)
+    result = CliRunner().invoke(
+        app, ["evaluate", "fidelity", "--model", str(run / "run" / "model"), "--quick", "--json"]
+    )
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(app, ["similarity", *pair, "--model", str(run / "run" / "model")])
+    assert result.exit_code == 0, result.output
+    model.save(tmp_path)
+    traces = tmp_path / store.TRACES
+    traces.write_bytes(traces.read_bytes()[:-4] + b"abcd")
+    with pytest.raises(RhovecError, match="is not the file that was saved"):
+        rv.load(tmp_path).kernel()
+
+
 def test_the_command_line_reads_formulae_by_the_models_schema(run: Path) -> None:
     model = str(run / "run" / "model")
     text = "always[0,5] speed < 60"
@@ -141,6 +166,7 @@ def test_a_decoder_for_it(run: Path, tmp_path: Path) -> None:
     model = rv.load(tmp_path / "run" / "model")
     (answer, *_) = model.decode(model.embed("always[0,5] speed < 60"), samples=2, refine=False)
     assert set(answer.variables) <= set(NAMES)  # in the traces' names
+    assert model.kernel().similarity(answer, answer) == pytest.approx(1)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["channels"], config["points"]) == (2, 25)
 

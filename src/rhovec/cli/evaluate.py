@@ -111,11 +111,13 @@ def evaluate(
     loaded = load_model(model, device)
     kernel = loaded.kernel(n_traces or (QUICK_TRACES if quick else TRACES), TRACES_SEED)
     if points is not None:
+        if loaded.schema is not None:
+            raise RhovecError("--points goes with random traces; this model is about its own")
         measure = loaded.config["teacher"]["measure"] | {"points": points}
         kernel = replace(kernel, measure=BaseMeasure(**measure))
     rows: list[dict[str, Any]] = []
     with progress_bar("measuring") as progress:
-        sets = sets_of(files or (), loaded.encoder.channels, seed, quick and given is None)
+        sets = sets_of(files or (), loaded, seed, quick and given is None)
         if given is not None and len(given) != len(sets[0].formulae):
             raise RhovecError(
                 f"{vectors}: {len(given)} vectors for {len(sets[0].formulae)} formulae; give a row each"
@@ -133,16 +135,19 @@ def evaluate(
 
 
 def sets_of(
-    files: Sequence[Path], channels: int, seed: int, quick: bool = False
+    files: Sequence[Path], model: Model, seed: int, quick: bool = False
 ) -> list[FormulaSet]:
-    """The files' formulae, or the built-in sets: the headline set, and held-out families."""
+    """The files' formulae, or the built-in sets: held-out families, and the headline set of three
+    channels for a model on random traces."""
     from ..evaluation.sets import headline, held_out, read_formulae, thin
 
+    channels, points = model.encoder.channels, model.encoder.points
     if files:
-        sets = [read_formulae(path, seed) for path in files]
+        sets = [read_formulae(path, seed, schema=model.schema) for path in files]
     else:
-        wide = [held_out(channels=channels, seed=seed)] if channels > 3 else []
-        sets = [headline(), held_out(channels=min(3, channels), seed=seed), *wide]
+        sizes = sorted({min(3, channels), channels})
+        sets = [headline()] if model.schema is None else []
+        sets += [held_out(channels=size, seed=seed, points=points) for size in sizes]
     return [thin(one) for one in sets] if quick else sets
 
 

@@ -43,6 +43,13 @@ def mine(
             help="Sampling step, for time bounds in seconds (default: that of the time column).",
         ),
     ] = None,
+    resample: Annotated[
+        float | None,
+        option(
+            metavar="SECONDS",
+            help="Put traces on a grid with this step (default: they must be evenly sampled).",
+        ),
+    ] = None,
     costs: Annotated[
         list[str] | None,
         option(
@@ -96,7 +103,8 @@ def mine(
     """
     from ..mining import Bounded, read_labelled
     from ..mining import mine as mine_formulae
-    from ..traces import read_logs, read_traces
+    from ..mining.labels import read_evenly
+    from ..traces import read_logs
 
     require_output(output, (".stl", ".txt"))
     require_output(plot, (".svg",))
@@ -108,13 +116,11 @@ def mine(
     }  # fmt: skip
     given: list[Any] | None = None
     if labels is None:
-        traces = read_traces(files.traces, **reading)
+        traces = read_evenly(files.traces, resample, **reading)
     else:
-        traces, given = read_labelled(files.traces, labels, **reading)
+        traces, given = read_labelled(files.traces, labels, dt=resample, **reading)
     if dt is not None and traces.dt is not None and dt != traces.dt:
-        raise RhovecError(
-            f"--dt {dt:g}: the time column has steps of {traces.dt:g} s; leave it out"
-        )
+        raise RhovecError(f"--dt {dt:g}: the traces have steps of {traces.dt:g} s; leave it out")
     step = traces.dt if dt is None else dt
     first = next(read_logs(files.traces, **reading))
     mined = mine_formulae(

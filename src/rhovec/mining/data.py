@@ -44,6 +44,16 @@ def plain(candidate: Candidate) -> Candidate:
     return tuple((junctions.get(node[:3], node[0]), *node[1:]) for node in candidate)
 
 
+def has_empty_band(candidate: Candidate) -> bool:
+    """Whether two comparisons of one channel, joined, are always false (and) or always true (or)."""
+    for one, other, (joint, *_) in zip(candidate, candidate[1:], candidate[2:], strict=False):
+        if joint in (ops.AND, ops.OR) and one[3] == other[3] >= 0 and one[0] != other[0]:
+            low, high = (one, other) if one[0] == ops.GE else (other, one)
+            if (low[4] > high[4]) if joint == ops.AND else (low[4] <= high[4]):
+                return True
+    return False
+
+
 def start_of(candidate: Sequence[Node], node: int) -> int:
     """The first row of the sub-formula whose root is row `node`."""
     needed, i = 1, node

@@ -59,7 +59,7 @@ def mine(
     costs: of a wrong trace by its label; "balanced" makes both classes weigh the same (default: 1).
     budget: candidates evaluated, after the exhaustive scans. seconds: a time limit as well; with it the
         answer depends on the machine.
-    start: a `Mined`, or formulae, to start from.
+    start: what `mine` gave before, or formulae, to start from.
     """
     found = arranged(traces, variables)
     names = tuple(found.columns)
@@ -95,17 +95,22 @@ def mine(
         raise RhovecError(
             "positive goes with two classes; there are " + ", ".join(map(repr, classes))
         )
-    options = {"max_size": max_size, "folds": folds, "seed": seed, "start": start}
-    steps = len(classes) - 1
+    options = {"max_size": max_size, "folds": folds, "seed": seed}
+    parts = 1 if len(classes) == 2 else 2 * (len(classes) - 1)  # half of the time is for validation
 
-    def two(values: np.ndarray, is_yes: np.ndarray, pair: tuple[Any, Any]) -> Mined:
+    def two(
+        values: np.ndarray, is_yes: np.ndarray, pair: tuple[Any, Any], share: int = 1
+    ) -> Mined:  # fmt: skip
+        first = start.rule_of(pair[1]) if isinstance(start, DecisionList) else start
         return _binary(
             values, is_yes, pair, about, _costs(costs, classes, *pair, is_yes), [],
-            budget=budget // steps, seconds=None if seconds is None else seconds / steps, **options,
+            budget=budget // max(1, len(classes) - 1) // share, start=None if share > 1 else first,
+            seconds=None if seconds is None else seconds / parts / share, **options,
         )  # fmt: skip
 
     if len(classes) > 2:
-        return decide(values, given, classes, about, notes, two)
+        found_list = decide(values, given, classes, about, notes, two)
+        return _validated(found_list, values, given, classes, folds, seed, two)
     yes = classes[-1] if positive is None else positive
     (no,) = (c for c in classes if c != yes)
     mined = two(values, np.array([label == yes for label in given]), (no, yes))
@@ -160,6 +165,33 @@ def _binary(
     )  # fmt: skip
 
 
+def _validated(
+    found: DecisionList, values: np.ndarray, given: list[Any], classes: list[Any], folds: int,
+    seed: int, two: Any,
+) -> DecisionList:  # fmt: skip
+    """The list with the accuracy of lists that were mined without the traces they are asked about."""
+    number = np.array([classes.index(label) for label in given])
+    folds = min(folds, int(np.bincount(number).min()))
+    if folds < 2:
+        return replace(found, notes=(*found.notes, "not validated: a class has one trace only"))
+    fold, right = stratified(number, folds, seed), 0
+    for k in range(folds):
+        seen = np.flatnonzero(fold != k)
+        part = decide(
+            values[seen], [given[i] for i in seen], classes, found.about, [],
+            lambda *rule: two(*rule, share=folds),
+        )  # fmt: skip
+        right += int(
+            (number[fold == k] == _numbers(part.predict(values[fold == k]), classes)).sum()
+        )
+    n = len(values)
+    return replace(found, held_out=right / n, interval=wilson(right, n))
+
+
+def _numbers(labels: np.ndarray, classes: list[Any]) -> np.ndarray:
+    return np.array([classes.index(label) for label in labels.tolist()])
+
+
 def _held_out(
     values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str],
     sizes: Sequence[int], budget: int, folds: int, seed: int, deadline: float | None,
@@ -198,12 +230,12 @@ def _share(deadline: float, parts: int) -> float:
     return now + max(0.0, deadline - now) / parts
 
 
-def stratified(positive: np.ndarray, folds: int, seed: int) -> np.ndarray:
-    """(N,) numbers of folds, each with its share of both classes."""
+def stratified(classes: np.ndarray, folds: int, seed: int) -> np.ndarray:
+    """(N,) numbers of folds, each with its share of every class; classes are numbers or bool."""
     rng = np.random.default_rng(seed)
-    out = np.empty(len(positive), np.int64)
-    for label in (False, True):
-        members = rng.permutation(np.flatnonzero(positive == label))
+    out = np.empty(len(classes), np.int64)
+    for label in np.unique(classes):
+        members = rng.permutation(np.flatnonzero(classes == label))
         out[members] = (np.arange(len(members)) + (len(members) * label)) % folds
     return out
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RhovecError, TraceError
-from ..traces import Traces, read_logs, read_traces
+from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.logs import Log
 from ..traces.reading import PathLike, listed
 
@@ -25,15 +25,18 @@ def read_labelled(
     labels: PathLike,
     *,
     variables: Sequence[str] | None = None,
+    dt: float | None = None,
     **reading: Any,
 ) -> tuple[Traces, list[Any]]:
     """Traces of files, and one label per trace.
 
     labels: a column of these files, or a CSV file with one row per trace: its name and its label.
+    dt: put the traces on a grid with this step in seconds; empty cells are interpolated (default: they
+        must be complete and evenly sampled).
     reading: layout, id_column and time_column of `rv.read_traces`.
     """
     if Path(labels).is_file():
-        traces = read_traces(paths, variables=variables, **reading)
+        traces = read_evenly(paths, dt, variables=variables, **reading)
         given = _read_file(Path(labels))
         missing = [name for name in traces.ids if name not in given]
         if missing:
@@ -55,8 +58,35 @@ def read_labelled(
     chosen = [name for name in variables or names if name != column]
     if not chosen:
         raise TraceError(f"besides {column!r}, the traces have no column of numbers")
-    traces = read_traces(paths, variables=chosen, **reading)
+    traces = read_evenly(paths, dt, variables=chosen, **reading)
     return traces, [found[name] for name in traces.ids]
+
+
+def read_evenly(paths: PathLike | Sequence[PathLike], dt: float | None, **reading: Any) -> Traces:
+    """Traces of files, on a grid with a step of dt seconds if that is given.
+
+    Before its first sample and after its last a channel is held.
+    """
+    if dt is None:
+        return read_traces(paths, **reading)
+    values, ids = [], []
+    names: tuple[str, ...] = ()
+    for log in read_logs(paths, **reading):
+        grid = resample(log, dt)
+        rows = {
+            name: np.interp(grid.times, grid.times[known], row[known])
+            for name, row, known in zip(grid.variables, grid.values, grid.known, strict=True)
+            if grid.kinds[name] != "enumeration" and known.any()
+        }
+        names = names or tuple(rows)
+        lacking = [name for name in names if name not in rows]
+        if lacking or not names:
+            raise TraceError(
+                f"{log.source}: {log.name} has no numbers in {listed(lacking) or 'it'}"
+            )
+        values.append(np.stack([rows[name] for name in names]))
+        ids.append(log.name)
+    return Traces(names, values, tuple(ids), dt)
 
 
 def _constant(log: Log, column: str) -> Any:

@@ -19,7 +19,7 @@ from ..formula import operators as ops
 from ..formula.operators import Channel
 from ..formula.programs import Programs
 from .cuts import MAX_NUMBER, cut_values
-from .data import DUAL, Candidate, Data, Node, atom, dual, plain, start_of
+from .data import DUAL, Candidate, Data, Node, atom, dual, has_empty_band, plain, start_of
 from .moves import SHIFT, Moves, Proposal
 from .scan import Certificate, Scan, one_operator, two_operators, untils
 
@@ -231,7 +231,9 @@ class Search:
 
     def offer(self, candidates: Sequence[Candidate]) -> None:
         """Put candidates into the archive if they are good enough."""
-        fitting = [plain(c) for c in candidates if len(c) <= self.max_size]
+        fitting = [
+            plain(c) for c in candidates if len(c) <= self.max_size and not has_empty_band(c)
+        ]
         for one in measured(self.data, fitting):
             found = self.archive.setdefault(one.level, [])
             same = next((i for i, other in enumerate(found) if other.truth == one.truth), None)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .data import Data, Scale
-from .result import About, Mined, Wrong
+from .result import About, Interval, Mined, Wrong
 from .scan import one_operator
 
 QUICK_TIMES = 24  # bounds of the scan that decides which class comes next
@@ -25,12 +25,18 @@ class DecisionList:
     rules: tuple[Mined, ...]
     otherwise: Any
     accuracy: float  # on the training traces
+    held_out: float | None  # accuracy of lists on traces that were left out when they were mined
+    interval: Interval | None  # 95 % interval of it
+    chance: float  # accuracy of naming the largest class always
     about: About
     notes: tuple[str, ...]
 
     @property
     def classes(self) -> list[Any]:
         return [*(rule.positive for rule in self.rules), self.otherwise]
+
+    def rule_of(self, label: Any) -> Mined | None:
+        return next((rule for rule in self.rules if rule.positive == label), None)
 
     def robustness(self, traces: Any) -> np.ndarray:
         """(N, classes) in the order of `classes`: by how much each class is the answer.
@@ -63,9 +69,11 @@ class DecisionList:
     def requirements(self, name: str = "mined") -> str:
         """A requirement file with one formula per rule, in the order in which they apply."""
         classes = ", ".join(map(repr, self.classes[:-1]))
+        held = "" if self.held_out is None else f", held-out {self.held_out:.4g}"
         lines = [
+            f"# Training accuracy {self.accuracy:.4g}{held}.",
             f"# A decision list: the first that holds names the class ({classes}); otherwise "
-            f"{self.otherwise!r}."
+            f"{self.otherwise!r}.",
         ]
         for i, rule in enumerate(self.rules, 1):
             lines += [f"# {rule.positive!r}", f"{name}-{i}: {rule.text}"]
@@ -76,6 +84,14 @@ class DecisionList:
 
     def __str__(self) -> str:
         lines = [f"training accuracy {self.accuracy:.4f}"]
+        if self.held_out is not None and self.interval is not None:
+            low, high = self.interval
+            lines[0] += f", held out {self.held_out:.3f} (95 %: {low:.3f}-{high:.3f})"
+            if low <= self.chance:
+                lines.append(
+                    f"note: held-out accuracy is not above chance ({self.chance:.3g}): on new traces "
+                    "this list may tell nothing"
+                )
         for i, rule in enumerate(self.rules):
             lines += ["", f"{'otherwise ' * (i > 0)}{rule.positive!r} if", str(rule)]
         lines += ["", f"otherwise {self.otherwise!r}"]
@@ -111,9 +127,12 @@ def decide(
         rules.append(rule)
         taken |= about.robustness(rule.formula, values) >= 0
         left.remove(chosen)
-    found = DecisionList(tuple(rules), classes[left[0]], 0.0, about, tuple(notes))
-    right = found.predict(values) == np.array(labels)
-    return DecisionList(tuple(rules), classes[left[0]], float(right.mean()), about, tuple(notes))
+    given_labels = np.array(labels)
+    found = DecisionList(
+        tuple(rules), classes[left[0]], 0.0, None, None, float(np.bincount(given).max() / len(given)),
+        about, tuple(notes),
+    )  # fmt: skip
+    return replace(found, accuracy=float((found.predict(values) == given_labels).mean()))
 
 
 def _quick_loss(values: np.ndarray, positive: np.ndarray) -> float:

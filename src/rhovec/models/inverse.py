@@ -30,6 +30,7 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import in_fragment
 from ..formula.operators import Channel, Row
+from ..formula.programs import Programs
 from ..formula.simplify import simplify
 from ..kernel import Progress, SampledKernel
 from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
@@ -42,9 +43,11 @@ GAIN = 1e-5  # in similarity, that makes another joint change worthwhile
 TOP_P = 0.75  # draw from fewer tokens than by default: these formulae are closer
 ENOUGH = 0.999  # similarity at which no more candidates are drawn; the encoder's error is larger
 NEAR = 1 - 2e-5  # similarity at which there is nothing left to gain
+FAR = 0.995  # similarity below which a search may go on, and propose more carefully
 PARSIMONY = 1e-4  # similarity that another node must gain; the encoder's error is much larger
 ANSWERS = 16  # per request, at most
 REQUESTS = 128  # worked on at once
+STARTS = 2  # formulae per round that careful proposals are asked for
 
 PROBE = 0.02  # change of a threshold that measures a slope; for a bound it is 1
 SCALES = 0.3, 4.0  # expected changes of thresholds and of bounds
@@ -66,6 +69,7 @@ class Limits:
     tuned: int = TUNED
     changed: int = CHANGED
     front: bool = False  # tune and answer also short formulae, if no shorter one is as close
+    further: int = 0  # budget on top, for requests whose best answer is still below `FAR`
 
 
 class Found(NamedTuple):
@@ -114,7 +118,8 @@ class Tried:
 
 STANDARD = Limits()
 Embed = Callable[[list[Formula]], np.ndarray]  # formulae -> their unit rows (B, D)
-Propose = Callable[[np.ndarray, Formula], Sequence[Formula]]  # (target (D,), formula) -> changed
+# (target (D,), formula, whether to take care) -> changed formulae
+Propose = Callable[[np.ndarray, Formula, bool], Sequence[Formula]]
 Search = Generator[list[Formula], np.ndarray, list[Tried]]  # yields B formulae, is sent (B, D)
 
 
@@ -122,7 +127,7 @@ class Inverter:
     """Formulae for unit vectors (B, D).
 
     channels: number of channels that `embed` knows. largest: limit of thresholds; a search beyond it
-    would find formulae that are close only by accident.
+    would find formulae that are close only by accident. points: of the traces that `embed` is about.
     """
 
     def __init__(
@@ -131,11 +136,13 @@ class Inverter:
         decoder: Decoder,
         channels: int = CHANNELS,
         largest: float = MAX_THRESHOLD,
+        points: int = BOUNDS,
     ):
         self.embed = embed
         self.decoder = decoder
         self.channels = channels
         self.largest = largest
+        self.points = points
 
     def decode(
         self,
@@ -158,20 +165,25 @@ class Inverter:
         for first in range(0, len(vectors), REQUESTS):
             part = vectors[first : first + REQUESTS]
             known = min(self.channels, channels or self.channels)
-            candidates = [[phi] for phi in self.decoder.greedy(part)]
+            candidates = [[phi] for phi in self._in_steps(self.decoder.greedy(part))]
             unsure = self._unsure(part, candidates, known)
             if samples and len(unsure):
                 drawn = self.decoder.sample(
                     part[unsure], samples, top_p=TOP_P, numbers=False, seed=seed
                 )
                 for i, more in zip(unsure.tolist(), drawn, strict=True):
-                    candidates[i] += more
+                    candidates[i] += self._in_steps(more)
             candidates = [_within(group, known) for group in candidates]
-            limits = Limits(self.largest, budget=BUDGET if refine else 0)
+            last = max(1, self.points - 1)
+            scales = SCALES[0], SCALES[1] * max(1.0, last / MAX_BOUND)
+            limits = Limits(self.largest, last, scales, BUDGET if refine else 0)
             out += choose(self.embed, part, candidates, limits)
             if progress:
                 progress(len(out) / len(vectors))
         return out
+
+    def _in_steps(self, formulae: Sequence[Formula]) -> list[Formula]:
+        return in_steps(Programs.pack(formulae), self.points).unpack() if formulae else []
 
     def _unsure(
         self, vectors: np.ndarray, likeliest: Sequence[Sequence[Formula]], channels: int
@@ -186,16 +198,37 @@ class Inverter:
         return np.flatnonzero(~enough)
 
 
+def in_steps(programs: Programs, points: int) -> Programs:
+    """Formulae as a decoder for traces of this length writes them, with bounds in steps.
+
+    A decoder has a hundred words for bounds. For longer traces they count 99ths of the length, and
+    tuning finds the steps.
+    """
+    return _scaled(programs, points, (points - 1) / MAX_BOUND)
+
+
+def as_written(programs: Programs, points: int) -> Programs:
+    """Inverse of `in_steps`, up to rounding."""
+    return _scaled(programs, points, MAX_BOUND / max(1, points - 1))
+
+
+def _scaled(programs: Programs, points: int, factor: float) -> Programs:
+    if points <= BOUNDS:
+        return programs
+    return programs.stretched(np.ones(len(programs), bool), factor)
+
+
 def choose(
     embed: Embed,
     vectors: np.ndarray,
     candidates: Sequence[Sequence[Formula]],
     limits: Limits = STANDARD,
-    propose: Propose = lambda target, phi: [],
+    propose: Propose = lambda target, phi, careful: [],
 ) -> list[list[Found]]:
     """`Inverter.decode` from given candidates, one or more per row; with a budget of 0 only ranked.
 
-    propose: further changes of the best formula so far, all of which are tried.
+    propose: further changes of the best formula so far, all of which are tried; the flag asks for a few
+        careful ones, which are tuned, too.
     """
     searches = [_search(v, c, limits, propose) for v, c in zip(vectors, candidates, strict=True)]
     together = _together(searches)
@@ -292,14 +325,14 @@ def _search(
         nonlocal spent
         spent += len(tried)
         for one in tried:
-            key = _structure(one.formula)
+            key = structure(one.formula)
             if key not in best or one.value > best[key].value:
                 best[key] = one
 
     def ranked(without: Collection[object] = ()) -> list[object]:
         return sorted((k for k in best if k not in without), key=lambda k: -best[k].value)
 
-    starts = (_Numbers(plain(phi, limits.bound), limits) for phi in candidates)
+    starts = (Numbers(plain(phi, limits.bound), limits) for phi in candidates)
     add((yield from _try(target, (start.put(start.values) for start in starts))))
     while spent < limits.budget:
         near = best[ranked()[0]].similarity > NEAR
@@ -316,8 +349,39 @@ def _search(
         # If it is close enough, only a smaller formula can be better.
         changes = (plain(psi, limits.bound) for psi in _changes(phi, limits.bound))
         others = (psi for psi in changes if psi.size < phi.size or not near)
-        proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi)]
+        proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi, False)]
         add((yield from _try(target, [*_some(others, limits.changed), *proposed])))
+
+    # A joint gains little before its numbers are tuned, so careful proposals are all tuned.
+    end, extended = spent + limits.further, set[object]()
+    while spent < end and best[ranked()[0]].similarity < FAR:
+        order = dict.fromkeys([ranked()[0], *_front(best)[::-1]])
+        chosen = [key for key in order if key not in extended][:STARTS]
+        if not chosen:
+            break
+        extended.update(chosen)
+        proposed = [
+            plain(psi, limits.bound)
+            for key in chosen
+            for psi in propose(target, best[key].formula, True)
+        ]
+        added = yield from _try(target, proposed)
+        add(added)
+        todo = [
+            key
+            for key in dict.fromkeys(structure(one.formula) for one in added)
+            if key not in tuned
+        ]
+        tuned.update(todo)
+        for tried in (yield from _together([_tune(target, best[key], limits) for key in todo])):
+            add(tried)
+        top = ranked()[0]
+        if top not in changed:
+            changed.add(top)
+            changes = (
+                plain(psi, limits.bound) for psi in _changes(best[top].formula, limits.bound)
+            )
+            add((yield from _try(target, _some(changes, limits.changed))))
 
     shown = ranked()
     if limits.front:
@@ -381,7 +445,7 @@ def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
 # -- tuning ----------------------------------------------------------------------------------------
 
 
-class _Numbers:
+class Numbers:
     """Thresholds, left bounds and finite right bounds of a formula, concatenated, (P,)."""
 
     def __init__(self, phi: Formula, limits: Limits):
@@ -421,7 +485,7 @@ class _Numbers:
 
 def _tune(target: np.ndarray, now: Tried, limits: Limits) -> Search:
     """Formulae of the same structure, tried until no joint change helps."""
-    numbers = _Numbers(now.formula, limits)
+    numbers = Numbers(now.formula, limits)
     formulae, steps = numbers.probes()
     vectors = yield formulae
     tried = [
@@ -446,7 +510,7 @@ def _tune(target: np.ndarray, now: Tried, limits: Limits) -> Search:
         if best.similarity < now.similarity + GAIN or best.similarity > NEAR:
             break
         # The slopes are not measured again but corrected by what was observed (Broyden's rule).
-        before, numbers = numbers, _Numbers(best.formula, limits)
+        before, numbers = numbers, Numbers(best.formula, limits)
         change = (numbers.values - before.values) / numbers.scale
         surprise = best.vector - now.vector - change @ slopes
         slopes += np.outer(change, surprise) / (change @ change)
@@ -508,7 +572,7 @@ def plain(phi: Formula, last: int = MAX_BOUND) -> Formula:
     return Formula.trusted(code, phi.thresholds, phi.channels)
 
 
-def _structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:
+def structure(phi: Formula) -> tuple[bytes, tuple[Channel, ...]]:
     """The part of a formula that tuning does not change."""
     code = phi.code.copy()
     code[:, 1] = 0

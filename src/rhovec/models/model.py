@@ -49,7 +49,7 @@ from ..kernel import (
     StlKernel,
     kernel_of_cosine,
 )
-from ..traces import BaseMeasure
+from ..traces import BaseMeasure, TraceMeasure
 from . import store
 from .config import EncoderConfig
 from .generate import Generator
@@ -258,6 +258,7 @@ class Model:
             Generator(*stored),
             self.encoder.channels,
             self.largest_threshold,
+            self.encoder.points,
         )
 
     @property
@@ -297,9 +298,18 @@ class Model:
     def kernel(
         self, n_traces: int | None = None, seed: int = 0
     ) -> StlKernel | BooleanKernel | IntegratedKernel:
-        """The teacher: the exact kernel that the model was distilled from, on n_traces traces."""
+        """The teacher: the exact kernel that the model was distilled from, on n_traces traces.
+
+        A model on your own traces has some of these in its folder, 4,096 at most; there are no others.
+        """
         teacher = self.config["teacher"]
         name = teacher.get("kernel", "robustness")
+        place = self.device if self.device and self.device != "cpu" else "cpu"
+        own = None if self.folder is None else store.read_traces(self.folder)
+        if own is not None:
+            n = None if n_traces is None or n_traces >= len(own) else n_traces
+            measure: Any = TraceMeasure(own)
+            return OwnKernel(measure, n, self.sigma2, seed, device=place, read=self._read)
         try:
             kind = KERNELS[name]
             measure, sigma2 = BaseMeasure(**teacher["measure"]), float(teacher["sigma2"])
@@ -309,8 +319,7 @@ class Model:
                 f"the model says that it was distilled from {what}, which it cannot make: its config "
                 "does not describe it; compare with a kernel of your own"
             ) from None
-        device = self.device if self.device and self.device != "cpu" else "cpu"
-        return kind(measure, n_traces, sigma2, seed, device=device)
+        return kind(measure, n_traces, sigma2, seed, device=place)
 
     def module(self, kind: Kind = "kernel") -> FormulaEncoder:
         """The encoder as a torch module, from formulae to tensors with gradients (models/module.py).
@@ -364,6 +373,17 @@ class Model:
                     for i in np.flatnonzero(values > largest).tolist()
                 ]
         return found
+
+
+@dataclass(frozen=True)
+class OwnKernel(StlKernel):
+    """The kernel on the standardised traces of a model, for formulae as the model reads them."""
+
+    read: Callable[[Any], tuple[Programs, bool]] | None = None
+
+    def check(self, formulae: Formulae) -> Programs:
+        assert self.read is not None
+        return super().check(self.read(formulae)[0])
 
 
 @dataclass(frozen=True)

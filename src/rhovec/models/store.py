@@ -4,6 +4,7 @@
     encoder.safetensors  the weights: matrices in float16, vectors in float32
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
                          in int8 with scales, NAME.scale; in format 2 as the encoder's
+    traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
 Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
@@ -34,6 +35,7 @@ FORMAT, FORMAT_INT8 = 2, 3  # the latter has a decoder in int8
 SCALE, GROUP = ".scale", 32  # added to the name of a matrix in int8; numbers of a row per scale
 MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
+TRACES, MAX_TRACES = "traces.safetensors", 4096
 CARD = "README.md"
 FACTS: dict[str, type] = {
     "teacher": dict,  # "kernel": a name; "measure": the fields of BaseMeasure; "sigma2"
@@ -53,8 +55,10 @@ def save(
     encoder_config: Mapping[str, Any],
     tensors: Mapping[str, np.ndarray],
     facts: Mapping[str, Any],
+    traces: np.ndarray | None = None,
 ) -> None:
     """Write a model. encoder_config: the fields of EncoderConfig; facts: those that `FACTS` names.
+    traces: (N, channels, points) float32 that the kernel of the teacher is on, if they are your own.
 
     A decoder in the folder is no longer part of the model, as it was for another encoder's vectors.
     """
@@ -66,8 +70,12 @@ def save(
     encoder = _config(EncoderConfig, config["encoder"], "encoder", "the model")
     read_schema(config, encoder, "the model")
     data = _to_bytes(tensors, encoder.shapes(), "the model")
-    config["sha256"] = {WEIGHTS: hashlib.sha256(data).hexdigest()}
-    _write(Path(folder), {WEIGHTS: data}, config)
+    files = {WEIGHTS: data}
+    if traces is not None:
+        files[TRACES] = _traces_to_bytes(traces)
+        _read_traces(files[TRACES], encoder, "the model")
+    config["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    _write(Path(folder), files, config)
 
 
 def save_decoder(
@@ -116,6 +124,41 @@ def read_decoder(folder: str | Path) -> tuple[DecoderConfig, dict[str, np.ndarra
         return None
     decoder = _decoder_config(config, str(folder / CONFIG))
     return decoder, _read_weights(folder / DECODER, config, decoder.shapes())
+
+
+def read_traces(folder: str | Path) -> np.ndarray | None:
+    """The traces (N, channels, points) float32 of a model on your own traces; None without them."""
+    folder = Path(folder)
+    config = _read_config(folder)
+    if TRACES not in config["sha256"]:
+        return None
+    encoder = _config(EncoderConfig, config["encoder"], "encoder", str(folder))
+    return _read_traces(_checked_file(folder / TRACES, config), encoder, str(folder / TRACES))
+
+
+def _traces_to_bytes(traces: np.ndarray) -> bytes:
+    from safetensors.numpy import save as to_bytes
+
+    return to_bytes({"traces": np.ascontiguousarray(traces, np.float32)})
+
+
+def _read_traces(data: bytes, encoder: EncoderConfig, where: str) -> np.ndarray:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load as from_bytes
+
+    try:
+        (values,) = from_bytes(data).values()
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise RhovecError(f"{where} is not a safetensors file of traces: {error}") from None
+    n = len(values) if values.ndim else 0
+    if not 0 < n <= MAX_TRACES or values.shape[1:] != (encoder.channels, encoder.points):
+        raise RhovecError(
+            f"{where}: traces of shape {values.shape} must be (1 ... {MAX_TRACES}, {encoder.channels}, "
+            f"{encoder.points})"
+        )
+    if values.dtype != np.float32 or not np.isfinite(values).all():
+        raise RhovecError(f"{where}: traces must be finite numbers in float32")
+    return values
 
 
 def read_schema(config: Mapping[str, Any], encoder: EncoderConfig, where: str) -> Schema | None:
@@ -234,7 +277,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
         )
     _check_facts(config, str(path))
     files = [WEIGHTS, DECODER] if "decoder" in config else [WEIGHTS]
-    if not isinstance(config.get("sha256"), dict) or list(config["sha256"]) != files:
+    known = config.get("sha256")
+    if not isinstance(known, dict) or [name for name in known if name != TRACES] != files:
         raise RhovecError(f"{path}: sha256 must name {' and '.join(files)} and nothing else")
     return config
 

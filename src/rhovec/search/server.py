@@ -4,8 +4,8 @@
 
 A library has a table of entries with full and compact vectors (compact.py). A search takes candidates
 from a graph over the compact vectors (HNSW, 16-bit floats) and orders them by the full ones, in one
-statement. With filters the graph is followed until enough entries fit; if it ends before that, all
-compact vectors are compared. Names, tags and formulae are only ever parameters of statements.
+statement. If few entries fit a filter, all of those are compared; if many fit, the graph is followed
+until there are enough. Names, tags and formulae are only ever parameters of statements.
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ ROUNDING = 2e-3  # error of a compact vector's 16-bit floats
 TYPES: dict[str, tuple[type[Vector | HalfVector], LiteralString, str]] = {
     "float32": (Vector, "vector", ">f4"), "float16": (HalfVector, "halfvec", ">f2"),
 }  # fmt: skip
+MAX_COMPARED = 50_000  # if no more entries fit a filter, all of them are compared
+GRAPH: LiteralString = "compact <#> %(compact)s"
+SCAN: LiteralString = "(compact <#> %(compact)s) + 0"  # which the graph does not answer
 COLUMNS: LiteralString = "id, formula, requirement, title, source, depth, variables, tags"
 
 
@@ -248,43 +251,43 @@ class ServerBackend(Backend):
 
         def work() -> list[list[Found]]:
             self._begin(many)
-            return [self._nearest(*pair, k, many, chosen) for pair in self._encoded(points)]
+            fitting, values = _condition(chosen)
+            orders = [GRAPH, SCAN]
+            if fitting != "true" and self._estimate(fitting, values) <= MAX_COMPARED:
+                orders = [SCAN]
+            values |= {"many": many, "k": k}
+            return [
+                self._nearest(
+                    fitting, orders, values | {"point": self._kind(point), "compact": near}
+                )
+                for point, near in self._encoded(points)
+            ]
 
         return self._database.read(work)
 
-    def _encoded(self, points: np.ndarray) -> Iterator[tuple[bytes, bytes]]:
+    def _encoded(self, points: np.ndarray) -> Iterator[tuple[bytes, HalfVector]]:
         """Points as the table has them, full and compact."""
-        compact = _packed(self._compact(points), ">f2")
+        compact = map(HalfVector, _packed(self._compact(points), ">f2"))
         return zip(_packed(points, self._floats), compact, strict=True)
 
+    def _estimate(self, fitting: LiteralString, values: dict[str, Any]) -> int:
+        """How many entries fit, by the planner's statistics."""
+        query = self._sql(f"EXPLAIN (FORMAT JSON) SELECT FROM {{}} WHERE {fitting}")
+        ((plans,),) = self._database.rows(query, values)
+        return int(plans[0]["Plan"]["Plan Rows"])
+
     def _nearest(
-        self, point: bytes, compact: bytes, k: int, many: int, chosen: Filter
+        self, fitting: LiteralString, orders: list[LiteralString], values: dict[str, Any]
     ) -> list[Found]:
-        conditions: list[LiteralString] = []
-        if chosen.variables:
-            conditions.append("variables @> %(variables)s::text[]")
-        if chosen.tags:
-            conditions.append("tags @> %(tags)s::text[]")
-        if chosen.max_depth is not None:
-            conditions.append("depth <= %(depth)s::numeric")
-        fitting: LiteralString = " AND ".join(conditions) or "true"
-        values = {
-            "variables": list(chosen.variables), "tags": list(chosen.tags),
-            "depth": chosen.max_depth, "point": self._kind(point), "compact": HalfVector(compact),
-            "many": many, "k": k,
-        }  # fmt: skip
         found: list[Row] = []
-        for order in (
-            "compact <#> %(compact)s",
-            "(compact <#> %(compact)s) + 0",
-        ):  # graph, then all
+        for order in orders:
             query = (
                 f"SELECT count(*) OVER (), 1 - (vector <=> %(point)s) AS product, {COLUMNS} FROM "
                 f"(SELECT {COLUMNS}, vector FROM {{}} WHERE {fitting} ORDER BY {order} "
                 "LIMIT %(many)s) AS near ORDER BY product DESC, id LIMIT %(k)s"
             )
             found = self._database.rows(self._sql(query), values)
-            if found and found[0][0] >= many:
+            if found and found[0][0] >= values["many"]:
                 break
         return [(self._entry(row), float(product)) for _, product, *row in found]
 
@@ -522,6 +525,21 @@ class ServerBackend(Backend):
 
     def _damaged(self, entry: int) -> RhovecError:
         return RhovecError(f"{self.name}: entry {entry} is damaged; {REPAIR}")
+
+
+def _condition(chosen: Filter) -> tuple[LiteralString, dict[str, Any]]:
+    """What entries must meet, and the values in it."""
+    conditions: list[LiteralString] = []
+    if chosen.variables:
+        conditions.append("variables @> %(variables)s::text[]")
+    if chosen.tags:
+        conditions.append("tags @> %(tags)s::text[]")
+    if chosen.max_depth is not None:
+        conditions.append("depth <= %(depth)s::numeric")
+    values = {
+        "variables": list(chosen.variables), "tags": list(chosen.tags), "depth": chosen.max_depth
+    }  # fmt: skip
+    return " AND ".join(conditions) or "true", values
 
 
 def _find(database: Database, library: str) -> _Library:

@@ -23,9 +23,16 @@ from ..formula.fragment import in_fragment
 from ..formula.operators import Row
 from ..formula.programs import Programs
 from ..kernel import Progress
-from ..models.inverse import REQUESTS, Found, Limits, choose, plain
+from ..models.inverse import REQUESTS, Found, Limits, Numbers, choose, plain, structure
 from ..robustness import robustness
-from .fitting import distinct, draw_boxes, draw_formulae, principal, vectors_of
+from .fitting import (
+    distinct,
+    draw_boxes,
+    draw_formulae,
+    draw_responses,
+    principal,
+    vectors_of,
+)
 from .scales import Scales
 
 BANK, BANK_SEED, BANK_NODES = 20_000, 1, 24
@@ -35,12 +42,23 @@ JOINED, JOINT_NODES = (
     1500,
     7,
 )  # other bank formulae that are joined with the best one, and their size
-JOINT_TRACES = 256  # on which they are compared
+JOINT_TRACES, CAREFUL_TRACES = 256, 1024  # on which they are compared
 JOINTS = 8  # that the engine looks at, per round
+RESPONSES = 1500  # further ones, about intervals of channels
 BUDGET, TUNED, CHANGED = 600, 4, 60  # formulae per request; tuned, and changed, per round
+FURTHER = 700  # further formulae for a request without a close answer
+SCANNED, STRUCTURES = 1000, 48  # joints and different structures that a careful proposal looks at
+PARENTS, CHILDREN = 12, 12  # structures whose numbers are varied, and variants of each per round
+SPREADS = (1.0, 0.5, 0.25)  # by round, in expected changes of numbers
+CAREFUL = 4  # of them that are proposed
 MAX_THRESHOLD = 8.0  # standard deviations
 ROWS = 2048  # formulae evaluated at once
 DIGITS = 3  # of a standard deviation, that a threshold keeps
+
+
+# Formulae, their robustness (J, n) on n of the traces, and which traces these are.
+Others = tuple[Programs, np.ndarray, np.ndarray]
+Joint = tuple[Formula, int, float]  # second operand, and or or, closeness
 
 
 class Decoder:
@@ -57,6 +75,7 @@ class Decoder:
             TUNED,
             CHANGED,
             front=True,
+            further=FURTHER,
         )
 
     def embed(self, formulae: Sequence[Formula] | Programs) -> np.ndarray:
@@ -110,21 +129,29 @@ class Decoder:
     @cached_property
     def _bank(self) -> tuple[Programs, np.ndarray]:
         boxes = draw_boxes(self.scales, BOXES, BANK_SEED)
+        responses = draw_responses(self.scales, RESPONSES, BANK_SEED)
         drawn = draw_formulae(self.scales, BANK, BANK_SEED, BANK_NODES)
-        drawn = distinct(Programs.join([boxes, drawn]), self.scales, False)
+        drawn = distinct(Programs.join([boxes, responses, drawn]), self.scales, False)
         return drawn, self.embed(drawn)
 
     @cached_property
-    def _joints(self) -> tuple[Programs, np.ndarray, np.ndarray]:
-        """Short bank formulae, their robustness (J, n) on some of the traces, and which these are."""
+    def _joints(self) -> Others:
+        """Boxes, responses and short formulae of the bank, on a few traces."""
         bank, _ = self._bank
         sizes = np.diff(bank.offsets)
-        sizes[:BOXES] = 0  # some may be missing, which does not matter
-        short = np.flatnonzero(sizes <= JOINT_NODES)[: BOXES + JOINED]
-        chosen = bank.select(short)
+        sizes[: BOXES + RESPONSES] = 0  # some may be missing, which does not matter
+        short = np.flatnonzero(sizes <= JOINT_NODES)[: BOXES + RESPONSES + JOINED]
+        return self._others(bank.select(short), JOINT_TRACES)
+
+    @cached_property
+    def _careful_joints(self) -> Others:
+        """Boxes and responses, on more traces."""
+        return self._others(self._bank[0].part(0, BOXES + RESPONSES), CAREFUL_TRACES)
+
+    def _others(self, programs: Programs, n: int) -> Others:
         order = np.random.default_rng(BANK_SEED).permutation(len(self.scales.values))
-        traces = np.sort(order[:JOINT_TRACES])
-        return chosen, self._values(chosen, traces), traces
+        traces = np.sort(order[:n])
+        return programs, self._values(programs, traces), traces
 
     def _values(self, programs: Programs, traces: np.ndarray | slice = slice(None)) -> np.ndarray:
         values = self.scales.values[traces]
@@ -147,12 +174,16 @@ class Decoder:
             for row, each in zip(best.tolist(), signs.tolist(), strict=True)
         ]
 
-    def _proposals(self, target: np.ndarray, phi: Formula) -> list[Formula]:
-        return [*self._joined(target, phi), *self._exchanged(phi)]
+    def _proposals(self, target: np.ndarray, phi: Formula, careful: bool) -> list[Formula]:
+        if careful:
+            return self._refined(target, phi)
+        return [
+            _joint(phi, psi, op) for psi, op, _ in self._joined(target, phi, self._joints, JOINTS)
+        ] + [*self._exchanged(phi)]
 
-    def _joined(self, target: np.ndarray, phi: Formula) -> list[Formula]:
-        """The formula joined with those of the bank that bring it closest to the target."""
-        chosen, others, traces = self._joints
+    def _joined(self, target: np.ndarray, phi: Formula, joints: Others, n: int) -> list[Joint]:
+        """Those n of the other formulae, each with an operator, that bring one closest to the target."""
+        chosen, others, traces = joints
         leading = principal(self.basis.shape[1])
         wanted = self.basis[traces, :leading] @ target[:leading]
         own = self._values(Programs.pack([phi]), traces)[0]
@@ -164,13 +195,42 @@ class Decoder:
                 scores.append((values @ wanted) / lengths)
         flat = np.concatenate(scores)
         out = []
-        for i in np.argsort(-flat, kind="stable")[:JOINTS].tolist():
+        for i in np.argsort(-flat, kind="stable")[:n].tolist():
             kind, j = divmod(i, len(others))
             (psi,) = chosen.part(j, j + 1).unpack()
             psi = _negated(psi) if kind >= 2 else psi
-            joint: Row = (ops.OR if kind % 2 else ops.AND, 0, 0, None, 0.0)
-            out.append(Formula.from_rows([*phi.rows(), *psi.rows(), joint]))
+            out.append((psi, ops.OR if kind % 2 else ops.AND, float(flat[i])))
         return out
+
+    def _refined(self, target: np.ndarray, phi: Formula) -> list[Formula]:
+        """Joints whose second part was varied to bring them closest to the target.
+
+        The box of an obstacle, drawn at random, is never quite right, and a joint with a wrong one gains
+        less than other changes. So the best of each structure are varied, and judged after that.
+        """
+        own = self._values(Programs.pack([phi]))[0]
+        rng = np.random.default_rng(BANK_SEED)
+
+        def judged(joints: Sequence[tuple[Formula, int]]) -> list[Joint]:
+            values = self._values(Programs.pack([psi for psi, _ in joints]))
+            either = np.array([op == ops.OR for _, op in joints])[:, None]
+            values = np.where(either, np.maximum(own, values), np.minimum(own, values))
+            scores = vectors_of(_unit(values), self.basis)[0] @ target
+            return [(*joint, float(s)) for joint, s in zip(joints, scores, strict=True)]
+
+        first = _different(self._joined(target, phi, self._careful_joints, SCANNED))[:STRUCTURES]
+        found = judged([(plain(psi, self.limits.bound), op) for psi, op, _ in first])
+        parents = _different(sorted(found, key=lambda one: -one[2]))[:PARENTS]
+        for spread in SPREADS:
+            children = []
+            for psi, op, _ in parents:
+                numbers = Numbers(psi, self.limits)
+                steps = rng.standard_normal((CHILDREN, len(numbers.values)))
+                steps *= numbers.scale * spread
+                children += [(numbers.put(numbers.values + step), op) for step in steps]
+            found = sorted([*parents, *judged(children)], key=lambda one: -one[2])
+            parents = _different(found)
+        return [_joint(phi, psi, op) for psi, op, _ in parents[:CAREFUL]]
 
     def _exchanged(self, phi: Formula) -> Iterator[Formula]:
         """Formulae with one atom about another channel, at the same threshold."""
@@ -210,6 +270,18 @@ def _is_known(phi: Formula) -> bool:
     return all(len(channel) == 1 and channel[0][1] == 1 for channel in phi.channels) and not any(
         ops.lag_of(channel[0][0]) for channel in phi.channels
     )
+
+
+def _joint(phi: Formula, psi: Formula, op: int) -> Formula:
+    return Formula.from_rows([*phi.rows(), *psi.rows(), (op, 0, 0, None, 0.0)])
+
+
+def _different(joints: Sequence[Joint]) -> list[Joint]:
+    """The best joint per structure, in order."""
+    best: dict[object, Joint] = {}
+    for psi, op, score in joints:
+        best.setdefault((structure(psi), op), (psi, op, score))
+    return list(best.values())
 
 
 def _negated(phi: Formula) -> Formula:

@@ -16,6 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..formula import operators as ops
+from ..formula.core import Formula
+from ..formula.operators import Row
 from ..formula.programs import Programs
 from ..kernel import kernel_of_cosine
 from ..robustness import robustness
@@ -97,6 +99,59 @@ def draw_boxes(scales: Scales, n: int, seed: int) -> Programs:
     channels = tuple(((names[i], 1.0),) for i in moving.tolist())
     offsets = np.arange(n + 1) * 8
     return Programs(code.reshape(-1, 4), thresholds.ravel(), offsets, channels)
+
+
+def draw_responses(scales: Scales, n: int, seed: int) -> Programs:
+    """n formulae about standardised traces that ask for something whenever a channel is in an interval,
+    or, half of them, enters it: to stay there, to leave it, or another channel to be somewhere.
+
+    An interval of a discrete channel is one of its values.
+    """
+    rng = np.random.default_rng(seed)
+    low, high = scales.values.min(axis=(0, 2)), scales.values.max(axis=(0, 2))
+    moving = np.flatnonzero(low < high)
+    if not len(moving):
+        moving = np.arange(1)
+    points = scales.values.shape[2]
+
+    def interval() -> tuple[Row, Row]:
+        i = int(rng.choice(moving))
+        values = scales.values[:, i]
+        if scales.schema.channels[i].discrete:
+            middle = np.rint(rng.choice(values.ravel()))
+            sides = middle - 0.5, middle + 0.5
+        else:
+            sides = tuple(np.quantile(values, np.sort(rng.uniform(size=2))))
+        channel = ((scales.variables[i], 1.0),)
+        return (ops.GE, 0, 0, channel, float(sides[0])), (ops.LE, 0, 0, channel, float(sides[1]))
+
+    def inside(sides: tuple[Row, Row]) -> list[Row]:
+        return [*sides, _plain(ops.AND)]
+
+    def outside(sides: tuple[Row, Row]) -> list[Row]:
+        (_, _, _, channel, a), (_, _, _, _, b) = sides
+        return [(ops.LE, 0, 0, channel, a), (ops.GE, 0, 0, channel, b), _plain(ops.OR)]
+
+    out = []
+    for _ in range(n):
+        cause, enters = interval(), rng.random() < 0.5
+        answer = (inside(cause), outside(cause), inside(interval()), outside(interval()))[
+            rng.integers(4)
+        ]
+        operator = (ops.ALWAYS, ops.EVENTUALLY)[rng.integers(2)]
+        begin = 1 if enters else int(rng.integers(0, 2))
+        end = begin + int(rng.integers(1, max(2, points // 5)))
+        rows: list[Row] = outside(cause)
+        if enters:
+            rows = [*inside(cause), *rows, (ops.ALWAYS, 1, 1, None, 0.0), _plain(ops.OR)]
+        last = ops.UNBOUNDED if rng.random() < 0.3 else int(rng.integers(1, max(2, points)))
+        rows += [*answer, (operator, begin, end, None, 0.0), _plain(ops.OR)]
+        out.append(Formula.from_rows([*rows, (ops.ALWAYS, 0, last, None, 0.0)]))
+    return Programs.pack(out)
+
+
+def _plain(op: int) -> Row:
+    return op, 0, 0, None, 0.0
 
 
 def distinct(drawn: Programs, scales: Scales, centred: bool) -> Programs:

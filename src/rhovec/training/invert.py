@@ -36,6 +36,7 @@ from ..corpus.families import (
 )
 from ..corpus.stream import prepared
 from ..errors import FormulaError, RhovecError
+from ..evaluation.sets import DRAWN
 from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..formula.shape import plain_or_compiled
@@ -44,6 +45,7 @@ from ..models.config import MAX_THRESHOLD
 from ..models.decoder import Decoder
 from ..models.decoder_config import DecoderConfig
 from ..models.encoder import Packed
+from ..models.inverse import as_written, in_steps
 from ..tokens import prefix, text
 from ..tokens.tree import first_fit
 from .device import to_device
@@ -138,7 +140,10 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
 def draw(
     parts: list[tuple[Recipe, int]], numbers: list[np.ndarray], points: int
 ) -> tuple[Programs, Programs]:
-    """The formulae with these numbers from each recipe, concatenated, and their targets."""
+    """The formulae with these numbers from each recipe, concatenated, and their targets, with bounds as
+    a decoder writes them. On traces of more than DRAWN points, the windows of every second formula are
+    stretched to their length.
+    """
     given, targets = [], []
     for (recipe, _), chosen in zip(parts, numbers, strict=True):
         given.append(draw_families(recipe, chosen).programs)
@@ -147,8 +152,13 @@ def draw(
             targets.append(draw_families(seeds, chosen).programs)
         else:
             targets.append(given[-1])
-    whole = Programs.join(targets)
-    return Programs.join(given), canonical(whole, points) if len(parts) > 1 else whole
+    whole, asked = Programs.join(targets), Programs.join(given)
+    if len(parts) == 1:
+        return asked, whole
+    if points > DRAWN:
+        long = np.concatenate(numbers) % 2 == 1
+        asked, whole = (each.stretched(long, points / DRAWN) for each in (asked, whole))
+    return asked, as_written(canonical(whole, points), points)
 
 
 def pack_rows(
@@ -377,7 +387,8 @@ class Validation:
         cosines = np.zeros(len(some))
         valid = [i for i, phi in enumerate(written) if phi is not None]
         if valid:
-            again = self.source.embed(Programs.pack([written[i] for i in valid]))  # type: ignore[misc]
+            readable_ones = Programs.pack([written[i] for i in valid])  # type: ignore[misc]
+            again = self.source.embed(in_steps(readable_ones, self.config.points))
             cosines[valid] = (again * self.vectors[some[valid]]).sum(1).cpu().numpy()
         exact = [phi == targets[i] for phi, i in zip(written, some.tolist(), strict=True)]
         return {

@@ -21,6 +21,7 @@ import numpy as np
 from ..errors import TraceError
 from ..formula.schema import Schema
 from ..kernel import StlKernel
+from ..models import store
 from ..robustness import robustness
 from ..spaces.scales import Given, as_given, schema_of
 from ..traces import TraceMeasure
@@ -93,6 +94,11 @@ class OwnTraces:
         """The teacher: the kernel on the traces, in each step on config.traces of them."""
         n = config.traces if config.traces < len(self.values) else None
         return StlKernel(TraceMeasure(self.values), n, config.sigma2, config.seed)
+
+    def sample(self, seed: int = 0) -> np.ndarray:
+        """The traces that a model's folder holds: all, or a random choice of 4,096."""
+        order = np.random.default_rng(seed).permutation(len(self.values))
+        return self.values[np.sort(order[: store.MAX_TRACES])]
 
     def judges(self, sigma2: float, device: str = "cpu") -> dict[str, StlKernel]:
         """Kernels to evaluate against: on all training traces, and on those held out."""

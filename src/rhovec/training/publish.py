@@ -99,7 +99,8 @@ def publish_encoder(
     if own is not None:
         facts["schema"] = json.loads(own.schema.to_json())
         facts["teacher"] |= {"traces": len(own.values), "points": config.points}
-    store.save(folder / "model", encoder.config.to_dict(), tensors, facts)
+    kept = None if own is None else own.sample(config.seed)
+    store.save(folder / "model", encoder.config.to_dict(), tensors, facts, kept)
     return rows + beyond
 
 
@@ -144,6 +145,7 @@ def publish_decoder(
         about["encoder"],
         encoder,
         {name: about[name] for name in (*store.FACTS, *store.OPTIONAL) if name in about},
+        store.read_traces(config.model or DEFAULT),
     )
     facts: dict[str, Any] = {
         "training": {**asdict(config), **environment(config.device)},
