@@ -44,11 +44,27 @@ SHOWN = (  # measures, and the aim for directions on each set that has one
 )
 
 
-def rows_of(model: Model, kind: Any, files: list[Path], traces: int, quick: bool) -> list[Any]:
+class Judge:
+    """A kernel that computes the matrix of the same formulae only once."""
+
+    def __init__(self, kernel: Any):
+        self.kernel = kernel
+        self.known: dict[Any, np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.kernel, name)
+
+    def gram(self, formulae: Any, others: Any = None) -> np.ndarray:
+        asked = tuple(formulae), others and tuple(others)
+        if asked not in self.known:
+            self.known[asked] = self.kernel.gram(formulae, others)
+        return self.known[asked]
+
+
+def rows_of(model: Model, judge: Any, kind: Any, files: list[Path], quick: bool) -> list[Any]:
     """Rows of the claims for one kind of vectors."""
     sets = [*sets_of(files, 8, SEED), *sets_of([], 8, SEED)] if files else sets_of([], 8, SEED)
-    teacher = model.kernel(traces, seed=TRACES_SEED)
-    return run(CLAIMS, model, sets, teacher, quick, SEED, kind=kind)
+    return run(CLAIMS, model, sets, judge, quick, SEED, kind=kind)
 
 
 def noise(model: Model, files: list[Path], traces: int) -> float:
@@ -114,11 +130,12 @@ def main() -> None:
     if given.before:
         models["before"] = load(given.before)
     traces = TRACES_QUICK if given.quick else TRACES
+    judge = Judge(models["now"].kernel(traces, seed=TRACES_SEED))
     facts: dict[str, Any] = {
         "command": command(), "seed": SEED, "machine": machine.facts(None), "traces": traces,
         "fingerprints": {name: model.fingerprint for name, model in models.items()},
         "models": {
-            name: {kind: rows_of(model, kind, given.formulae, traces, given.quick) for kind in KINDS}
+            name: {kind: rows_of(model, judge, kind, given.formulae, given.quick) for kind in KINDS}
             for name, model in models.items()
         },
         "noise": noise(models["now"], given.formulae, traces),
