@@ -16,7 +16,9 @@ import numpy as np
 
 from rhovec.errors import RhovecError
 from rhovec.evaluation.agreement import (
+    FromProducts,
     agreement,
+    cosines_to_kernel,
     matrices,
     pair_column,
     pair_kernel,
@@ -32,6 +34,7 @@ from rhovec.evaluation.sets import FormulaSet, digest, equivalent_of, thin
 from rhovec.formula import Formula
 from rhovec.kernel import SampledKernel
 from rhovec.library import requirements
+from rhovec.models.heads import Kind
 from rhovec.models.model import Model
 
 from . import efficiency, probing
@@ -54,16 +57,24 @@ class Job:
     sets: Sequence[FormulaSet]
     quick: bool
     seed: int
+    kind: Kind = "kernel"  # of the vectors
     _held: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def embed(self, formulae: list[Formula]) -> np.ndarray:
         """Unit rows (B, D). Without warnings: `outside` measures the error beyond the training range."""
-        return self.model.embed(formulae, warn=False)
+        return self.model.embed(formulae, kind=self.kind, warn=False)
+
+    @property
+    def from_products(self) -> FromProducts | None:
+        """From inner products of vectors to similarities; None if they are the same."""
+        return cosines_to_kernel(self.teacher) if self.kind == "cosine" else None
 
     def matrices(self, formulae: FormulaSet) -> tuple[np.ndarray, np.ndarray]:
         """Kernel and similarity of a set's formulae, (B, B) each."""
         if formulae.sha256 not in self._held:
-            self._held[formulae.sha256] = matrices(self.teacher, self.embed, formulae.formulae)
+            self._held[formulae.sha256] = matrices(
+                self.teacher, self.embed, formulae.formulae, self.from_products
+            )
         return self._held[formulae.sha256]
 
 
@@ -76,19 +87,21 @@ def run(
     seed: int = 0,
     progress: Report | None = None,
     save: Callable[[list[Row]], None] | None = None,
+    kind: Kind = "kernel",
 ) -> list[Row]:
     """Measure claims, named as in CLAIMS: rows with claim, measure, n, value, and further facts.
 
     A claim that cannot be measured, say because the model has no decoder, gets a row without a value
     and with a `reason`. teacher: the kernel that vectors are compared with, on traces that no training
     saw. quick: small sizes. seed: of everything that is drawn except the teacher's traces.
-    save: called with all rows so far after each part, since a run may be interrupted.
+    save: called with all rows so far after each part, since a run may be interrupted. kind: of the
+    vectors; claims other than fidelity, agreement and library are about vectors of kind "kernel".
     """
     names = list(dict.fromkeys(claims))
     for name in names:
         if name not in CLAIMS:
             raise RhovecError(f"there is no claim {name!r}; claims are {', '.join(CLAIMS)}")
-    job = Job(model, teacher, [thin(s) for s in sets] if quick else sets, quick, seed)
+    job = Job(model, teacher, [thin(s) for s in sets] if quick else sets, quick, seed, kind)
     parts = [(name, *part) for name in names for part in _parts(name, job)]
     facts = _facts(job)
     rows: list[Row] = []
@@ -178,7 +191,7 @@ def _fidelity(job: Job, formulae: FormulaSet) -> Iterator[Row]:
 
 def _agreement(job: Job, formulae: FormulaSet) -> list[Row]:
     both = job.matrices(formulae)
-    entries = agreement(job.teacher, job.embed, formulae, *both, job.seed)
+    entries = agreement(job.teacher, job.embed, formulae, *both, job.seed, job.from_products)
     return as_rows("agreement", formulae, entries)
 
 
@@ -189,7 +202,7 @@ def _library(job: Job) -> Iterator[Row]:
     formulae = [r.lowered for r in readable]
     names = [r.system.name for r in readable]
     systems = np.unique(names, return_inverse=True)[1]
-    kernel, similarity = matrices(job.teacher, job.embed, formulae)
+    kernel, similarity = matrices(job.teacher, job.embed, formulae, job.from_products)
     i, j = np.nonzero(np.triu(systems[:, None] == systems, 1))
     k, s = kernel[i, j], similarity[i, j]
     facts = {
@@ -234,7 +247,8 @@ def _library(job: Job) -> Iterator[Row]:
     pairs = [(phi, psi) for phi, psi in rewritten if psi is not None]
     numbers = np.arange(len(pairs))
     column = pair_column(
-        pair_kernel(job.teacher, pairs), pair_similarity(job.embed, pairs), numbers, numbers,
+        pair_kernel(job.teacher, pairs), pair_similarity(job.embed, pairs, job.from_products),
+        numbers, numbers,
         job.seed,
     )  # fmt: skip
     yield {"measure": "mean absolute error, rewritten equivalents", **column, **facts}

@@ -50,6 +50,8 @@ PYTHON_ONLY = {
     "sigma2 = ": "a condition in a sentence",
     "(postgresql://?service=team)": "part of a URL",
     "schema must be a Schema": "commands read schemas from files",
+    'stored="int8" needs a size': "commands measure the sizes",
+    "read files with rv.read_traces": "commands read files",
 }
 
 

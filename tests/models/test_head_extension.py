@@ -52,7 +52,7 @@ class Bilinear(Head):
 
         return F.normalize(F.pad(tensors["scale"] * rows, (1, 0), value=1.0), dim=-1)
 
-    def fit(self, tensors: Mapping[str, Any], rows: Any) -> None:
+    def fit(self, tensors: Mapping[str, Any], rows: Any, like: Any = None) -> None:
         tensors["scale"].fill_(len(rows) ** 0.1)
 
     def numpy_rows(self, tensors: Mapping[str, np.ndarray], x: np.ndarray) -> np.ndarray:

@@ -254,11 +254,11 @@ def test_scales_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     stored = dict(load((tmp_path / store.DECODER).read_bytes()))
     name = "output.weight"
     for change, message in (
-        ({f"{name}.scale": stored[f"{name}.scale"][1:]}, "does not fit the matrix"),
-        ({f"{name}.scale": stored[f"{name}.scale"] * np.float32(np.nan)}, "finite"),
+        ({f"{name}.int8_scale": stored[f"{name}.int8_scale"][1:]}, "does not fit the matrix"),
+        ({f"{name}.int8_scale": stored[f"{name}.int8_scale"] * np.float32(np.nan)}, "finite"),
         ({name: stored[name].astype(np.float32)}, "does not fit the matrix"),
-        ({"none.scale": stored[f"{name}.scale"]}, "does not fit the matrix"),
-        ({f"{name}.scale": None}, "must hold finite numbers"),
+        ({"none.int8_scale": stored[f"{name}.int8_scale"]}, "does not fit the matrix"),
+        ({f"{name}.int8_scale": None}, "must hold finite numbers"),
         ({name: np.zeros((), np.int8)}, "does not fit the matrix"),
         ({name: np.zeros((626, 0), np.int8)}, "does not fit the matrix"),
     ):

@@ -100,9 +100,9 @@ def test_a_run_begins_with_another_models_weights(
     first, config = origin
     again = train(config, tmp_path / "again")
     for name, p in first.named_parameters():  # rounded by publishing
-        if p.requires_grad:  # the others are fitted again
-            if name != "head.direction":  # which is turned towards the origin's
-                assert torch.equal(p, again.get_parameter(name)), name
+        # The others are fitted again, or turned towards the origin's.
+        if p.requires_grad and name != "head.direction":
+            assert torch.equal(p, again.get_parameter(name)), name
     pooled = train(replace(config, pooling="mean"), tmp_path / "pooling")
     assert torch.equal(flat(pooled.blocks), flat(first.blocks))
     other = train(replace(config, head="projector"), tmp_path / "head")

@@ -305,7 +305,8 @@ class Model:
         teacher = self.config["teacher"]
         name = teacher.get("kernel", "robustness")
         place = self.device if self.device and self.device != "cpu" else "cpu"
-        own = None if self.folder is None else store.read_traces(self.folder)
+        has_traces = store.TRACES in self.config.get("sha256", {})
+        own = store.read_traces(self.folder) if has_traces and self.folder else None
         if own is not None:
             n = None if n_traces is None or n_traces >= len(own) else n_traces
             measure: Any = TraceMeasure(own)

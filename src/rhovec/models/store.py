@@ -3,7 +3,7 @@
     config.json          all facts about the model, and the SHA-256 of its weights
     encoder.safetensors  the weights: matrices in float16, vectors in float32
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
-                         in int8 with scales, NAME.scale; in format 2 as the encoder's
+                         in int8 with scales, NAME.int8_scale; in format 2 as the encoder's
     traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
@@ -32,7 +32,10 @@ from .decoder_config import DecoderConfig
 from .heads import make_head
 
 FORMAT, FORMAT_INT8 = 2, 3  # the latter has a decoder in int8
-SCALE, GROUP = ".scale", 32  # added to the name of a matrix in int8; numbers of a row per scale
+SCALE, GROUP = (
+    ".int8_scale",
+    32,
+)  # added to the name of a matrix in int8; numbers of a row per scale
 MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 TRACES, MAX_TRACES = "traces.safetensors", 4096
