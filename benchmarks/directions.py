@@ -63,13 +63,13 @@ class Judge:
 
 def rows_of(model: Model, judge: Any, kind: Any, files: list[Path], quick: bool) -> list[Any]:
     """Rows of the claims for one kind of vectors."""
-    sets = [*sets_of(files, 8, SEED), *sets_of([], 8, SEED)] if files else sets_of([], 8, SEED)
+    sets = [*(sets_of(files, model, SEED) if files else []), *sets_of([], model, SEED)]
     return run(CLAIMS, model, sets, judge, quick, SEED, kind=kind)
 
 
 def noise(model: Model, files: list[Path], traces: int) -> float:
     """Mean absolute error of the judge on the first set."""
-    formulae = sets_of(files, 8, SEED)[0].formulae
+    formulae = sets_of(files, model, SEED)[0].formulae
     one, two = (model.kernel(traces, seed=TRACES_SEED + i).gram(formulae) for i in (0, 1))
     return float(np.abs(one - two)[~np.eye(len(one), dtype=bool)].mean() / 2**0.5)
 
