@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import TraceError
-from .cells import NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
+from .cells import MISSING, NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
 from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
@@ -162,9 +162,13 @@ class Text:
         if not cell:
             reason = "the cell is empty"
         elif is_number(cell):
-            reason = f"{cell} is not finite; give every value"
+            reason = f"{cell} is not finite"
         else:
             reason = f"{cell[:40]!r} is not a number"
+        if cell.lower() in MISSING:
+            reason += "; fill it in, or resample the trace (rv.resample)"
+        elif is_number(cell):
+            reason += "; give every value"
         return TraceError(f"{self.name}:{line}, column {name!r}: {reason}")
 
     @contextmanager
