@@ -46,6 +46,7 @@ HINTS = {
     "resample the trace (rv.resample)": (
         "resample the trace (`rhovec check` and `rhovec mine` do, with --resample)"
     ),
+    "leave the column out with variables=[...]": "leave the column out with --variables",
     "try it with workers=1": "try it with --workers 1",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.

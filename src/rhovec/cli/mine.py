@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -125,7 +126,7 @@ def mine(
     if dt is not None and traces.dt is not None and dt != traces.dt:
         raise RhovecError(f"--dt {dt:g}: the traces have steps of {traces.dt:g} s; leave it out")
     step = traces.dt if dt is None else dt
-    first = next(read_logs(files.traces, **reading))
+    first = next(read_logs(files.traces, **(reading | {"variables": traces.variables})))
     mined = mine_formulae(
         traces, given, dt=step, units=first.units, positive=_label(positive, given, "--positive"),
         costs=_costs(costs, balanced, given), max_size=max_size, budget=budget, seconds=seconds,
@@ -178,9 +179,12 @@ def _costs(texts: list[str] | None, balanced: bool, given: list[Any] | None) -> 
     for text in texts:
         name, _, number = text.rpartition("=")
         try:
-            found[_label(name.strip(), given, "--cost")] = float(number)
+            cost = float(number)
         except ValueError:
-            raise RhovecError(f"--cost {text}: write it as fail=5") from None
+            cost = 0.0
+        if not (name and 0 < cost < math.inf):
+            raise RhovecError(f"--cost {text}: write a label and a positive number, as in fail=5")
+        found[_label(name.strip(), given, "--cost")] = cost
     return found
 
 

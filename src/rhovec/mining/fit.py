@@ -87,6 +87,8 @@ def mine(
         known = ", ".join(map(repr, classes))
         raise RhovecError(f"no trace has the label {positive!r}; there are {known}")
     if len(classes) == 1:
+        if labels is not None:
+            notes.append(f"all traces have the label {classes[0]!r}: examples of one system")
         if costs is not None or start is not None:
             raise RhovecError("costs and start go with traces of two classes or more")
         return bound(

@@ -43,7 +43,8 @@ def read_labelled(
         missing = [name for name in traces.ids if name not in given]
         if missing:
             raise RhovecError(
-                f"{labels}: no label for {listed(missing)}; it has labels for {listed(list(given))}"
+                f"{labels}: no label for {listed(missing)}; it has labels for {listed(list(given))}, below "
+                "a first line that names the columns"
             )
         return traces, [given[name] for name in traces.ids]
     column = str(labels)
@@ -52,16 +53,20 @@ def read_labelled(
 
     def label(log: Log) -> Log:
         if column not in log.channels:
-            known = listed(list(log.channels))
-            raise RhovecError(
-                f"{column!r} is no file, and {log.source} has no such column; it has {known}"
+            raise TraceError(
+                f"{log.source}: there is no column {column!r}; it has: {listed(list(log.channels))}"
             )
         found[log.name] = _constant(log, column)
         return log
 
     # As texts: 1, 2 and other are three labels, and so are on, off and broken.
     logs = read_logs(paths, variables=asked, labels={column: {}}, **reading)
-    chosen, texts = _numeric(map(label, logs), column)
+    try:
+        chosen, texts = _numeric(map(label, logs), column)
+    except TraceError as error:
+        if f"there is no column {column!r}" not in str(error):
+            raise
+        raise TraceError(f"{column!r} is neither a file nor a column: {error}") from None
     if not chosen:
         raise TraceError(f"besides {column!r}, the traces have no column of numbers")
     traces = read_evenly(paths, dt, variables=chosen, **reading)

@@ -44,6 +44,7 @@ class Text:
         self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
         self._file = file
         self._strict = options.strict
+        self._reads_all = options.variables is None and not options.mentioned
         with file.open("rb") as stream:
             sample = stream.read(SAMPLE_BYTES)
         self._encoding = options.encoding or _encoding(sample)
@@ -143,6 +144,8 @@ class Text:
         raise self._ragged(line, len(row), width)
 
     def _ragged(self, line: int, found: int, width: int) -> TraceError:
+        if not found:
+            return TraceError(f"{self.name}:{line}: a blank line in the table; remove it")
         cells = "1 cell" if found == 1 else f"{found} cells"
         advice = "quote a cell that holds the separator" if found > width else "complete the line"
         return TraceError(f"{self.name}:{line}: {cells}, but the header has {width}; {advice}")
@@ -164,7 +167,7 @@ class Text:
         elif is_number(cell):
             reason = f"{cell} is not finite"
         else:
-            reason = f"{cell[:40]!r} is not a number"
+            reason = f"{cell[:40]!r} is not a number" + self._advice(column)
         if cell.lower() in MISSING:
             reason += "; fill it in, or resample the trace (rv.resample)"
         elif is_number(cell):
@@ -181,7 +184,14 @@ class Text:
             if error.reason == NOT_FINITE:
                 raise self.incomplete(row, column) from None
             line, _ = self.row(row)
-            raise TraceError(f"{self.name}:{line}, column {column!r}: {error.reason}") from None
+            advice = self._advice(column) if error.reason.endswith("is not a number") else ""
+            raise TraceError(
+                f"{self.name}:{line}, column {column!r}: {error.reason}{advice}"
+            ) from None
+
+    def _advice(self, column: str) -> str:
+        """What else can be done about a text in a column that nobody asked for by name."""
+        return "; correct it, or leave the column out with variables=[...]" * self._reads_all
 
 
 def _encoding(sample: bytes) -> str:
