@@ -367,9 +367,7 @@ class TraceFiles:
         """What --variables names; None for all."""
         return split_names(self.variables) or None
 
-    def read_traces(
-        self, mentioned: Iterable[str] = (), skip_texts: bool = False
-    ) -> Traces | None:
+    def read_traces(self, mentioned: Iterable[str] = (), skip_texts: bool = False) -> Traces | None:
         """The traces; None without --traces.
 
         mentioned: texts. What is wrong in columns that none of them names does not matter.

@@ -158,7 +158,9 @@ def _binary(
         budget, min(folds, smallest), seed, None if seconds is None else began + seconds,
     )  # fmt: skip
     if search.stopped == "time limit":
-        notes.append(f"the time limit ended the search after {search.spent:,} of {budget:,} candidates")
+        notes.append(
+            f"the time limit ended the search after {search.spent:,} of {budget:,} candidates"
+        )
     if not in_time or not left_in_time:
         where = "" if in_time == left_in_time else (
             " of searches for held-out accuracies" if in_time else " of this front"
@@ -339,13 +341,13 @@ def _costs(
     if not isinstance(costs, Mapping) or not set(costs) <= set(classes):
         known = ", ".join(f"{c!r}: 1" for c in classes)
         raise RhovecError(f'costs must be "balanced", or numbers by label, {{{known}}}')
-    pair = costs.get(yes, 1.0), costs.get(no, 1.0)
-    if not all(isinstance(c, Real) and 0 < c < math.inf for c in pair):
+    pair: tuple[Any, Any] = costs.get(yes, 1.0), costs.get(no, 1.0)
+    if not all(isinstance(c, Real) and 0 < float(c) < math.inf for c in pair):
         raise RhovecError(f"costs must be positive numbers, not {costs!r}")
     return float(pair[0]), float(pair[1])
 
 
-def _check(max_size: int, budget: int, folds: int, seconds: float | None, seed: int) -> None:
+def _check(max_size: Any, budget: Any, folds: Any, seconds: Any, seed: Any) -> None:
     named = {"max_size": max_size, "budget": budget, "folds": folds, "seed": seed}
     for name, number in named.items():
         if not isinstance(number, Integral):
@@ -358,5 +360,5 @@ def _check(max_size: int, budget: int, folds: int, seconds: float | None, seed: 
         raise RhovecError(f"budget must be a number of evaluations, not {budget}")
     if folds < 2:
         raise RhovecError(f"folds must be at least 2, not {folds}")
-    if seconds is not None and not (isinstance(seconds, Real) and seconds > 0):
+    if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
         raise RhovecError(f"seconds must be positive, not {seconds!r}")

@@ -39,14 +39,14 @@ def read_labelled(
     """
     if Path(labels).is_file():
         traces = read_evenly(paths, dt, variables=variables, **reading)
-        given = _read_file(Path(labels))
-        missing = [name for name in traces.ids if name not in given]
+        known = _read_file(Path(labels))
+        missing = [name for name in traces.ids if name not in known]
         if missing:
             raise RhovecError(
-                f"{labels}: no label for {listed(missing)}; it has labels for {listed(list(given))}, below "
-                "a first line that names the columns"
+                f"{labels}: no label for {listed(missing)}; below its first line, which names the "
+                f"columns, it has labels for {listed(list(known))}"
             )
-        return traces, [given[name] for name in traces.ids]
+        return traces, [known[name] for name in traces.ids]
     column = str(labels)
     found: dict[str, Any] = {}
     asked = None if variables is None else [column, *(name for name in variables if name != column)]

@@ -165,7 +165,9 @@ class Mined:
 
     def predict(self, traces: Any) -> np.ndarray:
         """(N,) labels."""
-        return as_labels([self.negative, self.positive])[(self.robustness(traces) >= 0).astype(int)]
+        classes = as_labels([self.negative, self.positive])
+        out: np.ndarray = classes[(self.robustness(traces) >= 0).astype(int)]
+        return out
 
     def wrong(self, traces: Any, labels: Sequence[Any]) -> list[Wrong]:
         """The traces whose label the chosen formula gets wrong, each with an explanation."""

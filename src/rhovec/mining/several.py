@@ -52,7 +52,9 @@ class DecisionList:
 
     def predict(self, traces: Any) -> np.ndarray:
         """(N,) labels."""
-        return as_labels(self.classes)[np.argmax(self.robustness(traces) >= 0, axis=1)]
+        places = np.argmax(self.robustness(traces) >= 0, axis=1)
+        out: np.ndarray = as_labels(self.classes)[places]
+        return out
 
     def places(self, traces: Any, classes: Sequence[Any]) -> np.ndarray:
         """(N,) places of the predicted labels among `classes`."""
