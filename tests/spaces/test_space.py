@@ -394,7 +394,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "centred": (lambda: rv.Space.fit(drives(), NAMES, centred="no"), "centred must be"),
     "none": (lambda: rv.Space.fit([]), "the list is empty"),
     "no points": (lambda: rv.Space.fit(np.zeros((50, 2, 0))), "are empty"),
-    "infinite": (lambda: rv.Space.fit(np.where(drives() > 100, np.inf, drives()), NAMES), "finite: speed"),
+    "infinite": (lambda: rv.Space.fit(np.where(drives() > 99, np.inf, drives()), NAMES), "finite"),
     "no numbers": (lambda: rv.Space.fit(drives().astype(str)), "real numbers"),
     "a dict": (lambda: rv.Space.fit({"a": drives()[:, 0], "b": drives(99)[:, 0]}), "'b' has"),
     "only flags": (lambda: rv.Space.fit(drives()[:, 3:] * 0 + 1, ["on"]), "different traces.*are 1;"),
