@@ -6,7 +6,7 @@ python benchmarks/fleet.py --traces 20000      a small one
 python benchmarks/fleet.py --data FOLDER       keep the traces there, and use them again
 
 Traces are parquet files of 10,000, one row per trace, float32. Three ways in one run: a plain loop over
-the first file (read, `rv.robustness`, least robustness; the median of several) in one process with two
+one file (read, `rv.robustness`, least robustness; the median of several files) in one process with two
 threads, `evaluate_files` on the cores of this process, and `evaluate_files` on a Dask cluster of two
 workers with one thread each. Overhead is what the cluster takes beyond the loop, per trace, in seconds
 and in CPU seconds of workers, scheduler and client. The memory of the workers is looked at twice a
@@ -155,12 +155,17 @@ def main() -> None:
         def there(own_set: list[str], own_files: list[Path]) -> Cost:
             return cost(lambda: evaluated(own_set, own_files, client), dask)[0]
 
+        def plainly() -> list[Cost]:
+            """The loop on several files, one at a time."""
+            chosen = (files * given.repeats)[: given.repeats]
+            return [cost(lambda own=own: loop(asked, [own]), None)[0] for own in chosen]
+
         there(asked, (files * 2)[:4])  # compiled code is loaded
         loop(asked, files[:1])
-        plain = [cost(lambda: loop(asked, files[:1]), None)[0] for _ in range(given.repeats)]
+        plain = plainly()
         with Memory(dask) as memory:
             ran, lowest = cost(lambda: evaluated(asked, files, client), dask)
-        plain += [cost(lambda: loop(asked, files[:1]), None)[0] for _ in range(given.repeats)]
+        plain += plainly()
         here, same = cost(lambda: evaluated(asked, files, None), None)
         assert np.array_equal(lowest, same)
         few = min(len(files), 64)

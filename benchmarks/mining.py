@@ -12,7 +12,8 @@ sets. The interval of repeated cross-validation is that of Nadeau and Bengio, wh
 share training traces. `unseen` needs aeon, `peers` scikit-learn.
 
 `protocol` and `planted` write each row when it is finished. The same command goes on from there;
-`--sets` and `--tasks` choose what is added, and `--fresh` begins again.
+`--sets` and `--tasks` choose what is added, and `--fresh` begins again. On a machine with many cores
+`NUMBA_NUM_THREADS=2 python benchmarks/mining.py planted --processes 4` gives each process two of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,20 +108,34 @@ def cross_validate(
     return out
 
 
+def in_processes(work: Callable[[Any], Any], items: Iterable[Any], processes: int) -> Iterator[Any]:
+    """The results as they come, from this process or from several."""
+    if processes == 1:
+        yield from map(work, items)
+    else:
+        with get_context("spawn").Pool(processes) as pool:
+            yield from pool.imap_unordered(work, items)
+
+
 def protocol(args: argparse.Namespace) -> None:
     facts = before("protocol", args)
-    for name in args.sets.split(","):
-        if any(fact["set"] == name for fact in facts):
-            continue
-        values, labels, names, dt = read(args.data, name)
-        folds, repeats = (10, 1) if name == "fuel" else (5, args.repeats)
-        found = cross_validate(values, labels, names, dt, folds, repeats)
-        facts.append(
-            {"set": name, "shape": values.shape, "folds": folds, "repeats": repeats,
-             "scores": [one._asdict() for repeat in found for one in repeat]}
-        )  # fmt: skip
+    done = {fact["set"] for fact in facts}
+    sets = [name for name in args.sets.split(",") if name not in done]
+    work = partial(protocol_of, args.data, args.repeats)
+    for fact in in_processes(work, sets, args.processes):
+        facts.append(fact)
         write_protocol(facts)
     write_protocol(facts)
+
+
+def protocol_of(folder: Path, repeats: int, name: str) -> dict[str, Any]:
+    values, labels, names, dt = read(folder, name)
+    folds, repeats = (10, 1) if name == "fuel" else (5, repeats)
+    found = cross_validate(values, labels, names, dt, folds, repeats)
+    scores = [one._asdict() for repeat in found for one in repeat]
+    return {
+        "set": name, "shape": values.shape, "folds": folds, "repeats": repeats, "scores": scores,
+    }  # fmt: skip
 
 
 def write_protocol(facts: list[dict[str, Any]]) -> None:
@@ -323,13 +340,11 @@ def planted_task(task: int, seed: int) -> list[dict[str, Any]]:
 def planted(args: argparse.Namespace) -> None:
     facts = before("planted", args, args.seed)
     done = {fact["task"] for fact in facts}
-    for task in range(args.tasks):
-        if task in done:
-            continue
-        facts += planted_task(task, args.seed)
-        print(
-            task, [(round(f["accuracy"], 4), round(f["known"], 4)) for f in facts[-3:]], flush=True
-        )
+    tasks = [task for task in range(args.tasks) if task not in done]
+    for found in in_processes(partial(planted_task, seed=args.seed), tasks, args.processes):
+        facts += found
+        scores = [(round(f["accuracy"], 4), round(f["known"], 4)) for f in found]
+        print(found[0]["task"], scores, flush=True)
         write_planted(facts, args.seed, quiet=True)
     write_planted(facts, args.seed)
 
@@ -537,6 +552,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=32, help="decoded formulae per vector")
     parser.add_argument("--shapelets", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1, help="of `protocol` and `planted`")
     parser.add_argument("--fresh", action="store_true", help="forget the rows of earlier runs")
     args = parser.parse_args()
     if not args.sets and args.part != "unseen":

@@ -505,7 +505,7 @@ def naming(
         yield
     except RhovecError:
         left = list(requirements)
-        found = error_of(left)
+        found = error_of(left) if left else None
         while found and len(left) > 1:
             middle = len(left) // 2
             left = left[:middle] if error_of(left[:middle]) else left[middle:]

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import TraceError
 from ..traces.measure import held_to_one_length
 
-_CHECK_BLOCK = 1 << 22  # numbers tested for finiteness at a time, so that memory stays constant
+_CHECK_BLOCK = 1 << 17  # numbers tested for finiteness at a time, so that they stay in the cache
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,6 @@ def _check_finite(values: Any, names: Sequence[str]) -> None:
         values = values.cpu().numpy()
     step = max(1, _CHECK_BLOCK // (values.shape[1] * values.shape[2]))
     for start in range(0, len(values), step):
-        flat = np.ascontiguousarray(values[start : start + step]).reshape(-1)
-        with np.errstate(over="ignore", invalid="ignore"):
-            if np.isfinite(np.dot(flat, flat)):  # three times as fast as looking at each number
-                continue
         finite = np.isfinite(values[start : start + step])
         if not finite.all():
             n, v, t = (int(i) for i in np.argwhere(~finite)[0])
