@@ -65,9 +65,8 @@ def summarise(
     if report.unread:
         sys.stdout.flush()
         messages = [one.message for one in report.unread]
-        tell(
-            f"{counted(len(messages), 'file')} of {report.files:,} could not be evaluated", messages
-        )
+        count = len({one.file for one in report.unread})
+        tell(f"{counted(count, 'file')} of {report.files:,} could not be evaluated", messages)
         raise typer.Exit(2)
 
 
