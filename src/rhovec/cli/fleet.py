@@ -53,6 +53,8 @@ def summarise(
 
     if not reading.traces:
         raise RhovecError("no traces given: name a file or a folder with --traces")
+    if reading.dt == "auto":
+        raise RhovecError("--dt auto: files may have different steps; give the step in seconds")
     requirements = reading.requirements()
     with connected(scheduler) as client, progress_bar("traces") as progress:
         report = evaluate_files(
