@@ -75,8 +75,11 @@ def read_traces(
     except TraceError:
         if not mentioned:
             raise
+        wanted = replace(options, mentioned=frozenset(mentioned), skip_texts=True)
+        found = list(read_files(files, wanted))
+        unread = [name for name in _without_numbers(found) if name not in wanted.mentioned]
+        found = [(name, _without(part, unread)) for name, part in found]
         texts = ()
-        found = list(read_files(files, replace(options, mentioned=frozenset(mentioned))))
     first = found[0][1]
     values = [in_order(part, first) for _, part in found]
     return Traces(
