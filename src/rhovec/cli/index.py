@@ -452,9 +452,7 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
         if word in facts
     ]
     count = facts["formulae"]
-    words.append(
-        f"{count:,} formula{'e' * (count != 1)} in {facts.get('library', 'the library')}"
-    )
+    words.append(f"{count:,} formula{'e' * (count != 1)} in {facts.get('library', 'the library')}")
     words += ["all as they were written"] if facts.get("verified") else []
     print("; ".join(words))
 

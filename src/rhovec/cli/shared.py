@@ -407,9 +407,7 @@ class TraceReading(TraceFiles, Reading):
         ),
     ] = None
 
-    def read_traces(
-        self, mentioned: Iterable[str] = (), skip_texts: bool = False
-    ) -> Traces | None:
+    def read_traces(self, mentioned: Iterable[str] = (), skip_texts: bool = False) -> Traces | None:
         found = super().read_traces(mentioned, skip_texts)
         if found and found.dt and self.dt not in (None, "auto") and (
             float(exact_step(self.dt)) != found.dt

@@ -328,7 +328,9 @@ def _arrow_series(
         kind = values.type
     by_text = name in options.labels and name not in options.coded
     numeric = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
-    if (not options.strict or options.skip_texts) and (is_text or (by_text and (numeric or kinds.is_boolean(kind)))):
+    if (not options.strict or options.skip_texts) and (
+        is_text or (by_text and (numeric or kinds.is_boolean(kind)))
+    ):
         return _from_texts(source, name, _texts(values), unit, options)
     if not (numeric or kinds.is_boolean(kind) or kinds.is_null(kind)):
         raise TraceError(f"{source.name}, column {header!r}: holds {kind}, not real numbers")
