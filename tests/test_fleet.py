@@ -272,7 +272,7 @@ def test_results_among_the_traces_are_no_traces(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_named_twice_counts_once(folder: tuple[Path, np.ndarray]) -> None:
-    place, values = folder
+    place, _ = folder
     once = evaluate(FORMULAE, place)
     assert evaluate(FORMULAE, [place, *place.glob("*.parquet")]).summaries == once.summaries
 

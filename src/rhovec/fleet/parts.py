@@ -127,8 +127,8 @@ def _known(out: str | None, names: Sequence[str]) -> set[str]:
     there = {one.base_name for one in found if one.base_name.startswith("part-")}
     if there - set(names):
         raise RhovecError(
-            f"{out}: holds results of other formulae, files or options, or of another version of rhovec; "
-            "name another folder"
+            f"{out}: holds results of other formulae, files or options, or of another rhovec; name "
+            "another folder"
         )
     return there
 
