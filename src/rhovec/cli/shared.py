@@ -367,20 +367,23 @@ class TraceFiles:
         """What --variables names; None for all."""
         return split_names(self.variables) or None
 
-    def read_traces(self, mentioned: Iterable[str] = ()) -> Traces | None:
+    def read_traces(self, mentioned: Iterable[str] = (), skip_texts: bool = False) -> Traces | None:
         """The traces; None without --traces.
 
         mentioned: texts. What is wrong in columns that none of them names does not matter.
+        skip_texts: leave out columns without a number, and say so.
         """
         from ..formula.vocabulary import names_in
         from ..traces import read_traces
 
         if self.traces:
-            return read_traces(
+            found = read_traces(
                 self.traces, layout=self.layout, variables=self.chosen(),
                 id_column=self.id_column, time_column=self.time_column,
-                mentioned=names_in(mentioned),
+                mentioned=names_in(mentioned), skip_texts=skip_texts,
             )  # fmt: skip
+            tell_left_out(found)
+            return found
         given = (self.layout, self.variables, self.id_column, self.time_column)
         if given != ("auto", "", None, None):
             raise RhovecError(
@@ -580,6 +583,14 @@ def read_vectors(path: Path) -> np.ndarray:
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
         raise RhovecError(f"{path}: no .npy file of numbers, one vector per row") from None
     return np.atleast_2d(array)
+
+
+def tell_left_out(traces: Traces) -> None:
+    """Say which columns were left out as they hold no numbers."""
+    from ..traces.reading import listed
+
+    if traces.left_out:
+        note(f"columns without numbers, left out: {listed(traces.left_out)}")
 
 
 def choose_measure(
