@@ -12,10 +12,11 @@ the test split, none of which, nor any relative, is trained on: by directions an
 kernel on the training traces and on the held-out ones. Steps per second are measured first, so that a
 schedule takes the seconds that were asked for; compiling and fitting the head come on top and are
 reported. Rows are written as they are found, and after --budget seconds nothing new is begun; the same
-command goes on with the rows that are missing. With --keep, a decoder is trained for the first system's
-longest run, from the shipped one, and judged as benchmarks/space.py judges answers: by the cosine of
-robustness on held-out traces, beside those of the exact space. --recipe adapt-cpu: that preset as it is,
-once per system. Writes results/distill-DEVICE.json and .md. --quick: small sizes, to see it work.
+command goes on with the rows that are missing. --keep is a folder for the model of the first system's
+longest run; a decoder is then trained for it, from the shipped one, and judged as benchmarks/space.py
+judges answers: by the cosine of robustness on held-out traces, beside those of the exact space.
+--recipe adapt-cpu: that preset as it is, once per system. Writes results/distill-DEVICE.json and .md.
+--quick: small sizes, to see it work.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ EIGHT = "chasing-cars-8-like"
 TRACES = 2000  # of the test bed
 UNSEEN = 3000  # formulae
 SEED = 991  # of their recipe
-DECODER_SECONDS = 240
+DECODER_SECONDS = 180
+SETUP = {"encoder": 60, "first": 90, "decoder": 240}  # seconds on top: compiling, head, validation
 ANSWERED = 300  # vectors that are decoded
 PROBE = 240  # steps that tell the speed
 SHORT, LONG = {"lr": 1e-3, "average": 0.99}, {"lr": 1.5e-3, "average": 0.999}
@@ -143,11 +145,10 @@ def trained(
 
 def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
     """(system, start, seconds), the most wanted first."""
-    short = [s for s in seconds if s < max(seconds)]
-    for name in names:
-        yield from ((name, "shipped", s) for s in short)
-    yield names[0], "shipped", max(seconds)
+    yield from ((names[0], "shipped", s) for s in sorted(seconds))
     yield names[0], "decoder", DECODER_SECONDS
+    for name in names[1:]:
+        yield from ((name, "shipped", s) for s in sorted(seconds)[:-1])
     yield names[0], "random", sorted(seconds)[len(seconds) // 2]
     yield from ((name, "shipped", max(seconds)) for name in names[1:])
 
@@ -155,7 +156,10 @@ def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]
 def decoded(
     own: OwnTraces, model: Path, seconds: float, device: str, quick: bool
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Facts about the training of a decoder for a model, and its answers beside the exact space's."""
+    """Facts about the training of a decoder for a model, and its answers beside the exact space's.
+
+    The model's folder gets the decoder.
+    """
     begun = time.perf_counter()
     changes: dict[str, Any] = {
         "device": device, "model": str(model), "dimension": load(model).dimension,
@@ -179,7 +183,8 @@ def decoded(
         steps = 4 if quick else int(seconds / run(PROBE, "probe")[3])
         place, config, decoder, pace = run(steps, "run")
         figures = publish_decoder(place, config, decoder, shown=16 if quick else 1024)
-        found = load(place / "model")
+        shutil.copytree(place / "model", model, dirs_exist_ok=True)
+        found = load(model)
         return {
             "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
             "wall_seconds": time.perf_counter() - begun, "figures": figures,
@@ -312,14 +317,18 @@ def main() -> None:
             return shipped.embed(programs, kind=kind, warn=False)
 
         add({"system": system, "start": "shipped", **judges[system].measure(as_is)})
-    pace: dict[str, float] = {}  # ms per step
+    pace = {r["system"]: r["ms_per_step"] for r in record["rows"] if "ms_per_step" in r
+            and r["start"] == "shipped"}  # fmt: skip
+    longest = (next(iter(owns)), "shipped", max(options.seconds))  # the one that gets a decoder
     wanted = plan(list(owns), options.seconds)
     if options.recipe != "adapt":
         wanted = ((name, "shipped", 0) for name in owns)
     for system, start, seconds in wanted:
         if (system, start, seconds) in done:
             continue
-        if start == "decoder" and not options.keep:
+        model = options.keep and options.keep / longest[0]
+        if start == "decoder" and not (model and model.exists()):
+            print(f"{system}, decoder: left out, as there is no model in --keep", flush=True)
             continue
         changes: dict[str, Any] = dict(LONG if seconds == max(options.seconds) else SHORT)
         if start == "random":
@@ -327,14 +336,14 @@ def main() -> None:
         if options.quick:
             changes |= {**SMALL, "origin": "", "workers": 1}
         left = options.budget - (time.perf_counter() - began)
-        # Compiling, the head and the validation take about half a minute on top.
-        if not options.quick and left < seconds + (60 if system in pace else 90):
+        setup = "decoder" if start == "decoder" else "encoder" if system in pace else "first"
+        if not options.quick and left < seconds + SETUP[setup]:
             print(f"{system}, {start}, {seconds} s: left out, {left:.0f} s are left", flush=True)
             continue
         try:
             own = owns[system]
             if start == "decoder":
-                model = options.keep / f"{system}-shipped-{max(options.seconds)}" / "model"
+                assert model
                 facts, found = decoded(own, model, seconds, options.device, options.quick)
                 add({"system": system, "start": start, "asked_seconds": seconds, **facts,
                      "answers": found})  # fmt: skip
@@ -358,10 +367,11 @@ def main() -> None:
 
             found = judges[system].measure(embed)
             add({"system": system, "start": start, "asked_seconds": seconds, **facts, **found})
-            if options.keep:
+            if model and (system, start, seconds) == longest:
                 encoder.load_state_dict(whole)
-                folder = options.keep / f"{system}-{start}-{seconds}"
-                publish_encoder(folder, config, encoder, families=24, own=own)
+                with tempfile.TemporaryDirectory() as folder:
+                    publish_encoder(Path(folder), config, encoder, families=24, own=own)
+                    shutil.copytree(Path(folder) / "model", model, dirs_exist_ok=True)
         except Exception as error:  # the other rows are still worth having
             traceback.print_exc()
             add({"system": system, "start": start, "asked_seconds": seconds, "error": repr(error)})

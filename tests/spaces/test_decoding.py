@@ -239,3 +239,22 @@ def test_careful_joints_are_closer_than_the_bank_gives(space: rv.Space) -> None:
         for careful in (False, True)
     )
     assert careful.max() > quick.max()
+
+
+def test_requirements_about_changes_of_modes_are_found() -> None:
+    """They hold on most traces by the same margin, as do many others, so only where they fail tells."""
+
+    def walks(seed: int) -> np.ndarray:
+        rng, out = np.random.default_rng(seed), np.empty((300, 2, 40))
+        for gear, speed in out:
+            gear[:] = np.repeat(rng.integers(1, 5, 40), rng.integers(2, 12, 40))[:40]
+            speed[:] = np.cumsum(rng.normal(size=40))
+        return out
+
+    names = ("gear", "speed")
+    space = rv.Space.fit(walks(0), names, discrete=["gear"])
+    kept = "always[0,30] (gear != {0} and next gear == {0} -> next always[0,4] gear == {0})"
+    asked = [kept.format(3), " and ".join(f"({kept.format(gear)})" for gear in (2, 3, 4))]
+    for text, (answer,) in zip(asked, space.decode(space.embed(asked, warn=False), 1), strict=True):
+        a, b = rv.robustness([space.parse(text), answer], walks(1), variables=names)
+        assert a @ b > 0.99 * np.linalg.norm(a) * np.linalg.norm(b)

@@ -51,13 +51,18 @@ SCANNED, STRUCTURES = 1000, 48  # joints and different structures that a careful
 PARENTS, CHILDREN = 12, 12  # structures whose numbers are varied, and variants of each per round
 SPREADS = (1.0, 0.5, 0.25)  # by round, in expected changes of numbers
 CAREFUL = 4  # of them that are proposed
+CORRELATED = 8, 4, 2, 2  # starts by correlation whose bounds are moved, by round
+MIN_VARIED = 0.1  # length that the varying part of a vector should exceed
+SHIFTS, ROUNDS, MIN_GAIN = (-2, -1, 1, 2), 8, 0.002  # other modes; rounds and gains of their search
+MOVES = (-16, -8, -4, -2, -1, 1, 2, 4, 8, 16)  # of a bound, in steps
 MAX_THRESHOLD = 8.0  # standard deviations
 ROWS = 2048  # formulae evaluated at once
 DIGITS = 3  # of a standard deviation, that a threshold keeps
 
 
-# Formulae, their robustness (J, n) on n of the traces, and which traces these are.
-Others = tuple[Programs, np.ndarray, np.ndarray]
+# Formulae, their robustness (J, n) on n of the traces, which traces these are, and a number for the
+# structure of each formula.
+Others = tuple[Programs, np.ndarray, np.ndarray, np.ndarray]
 Joint = tuple[Formula, int, float]  # second operand, and or or, closeness
 
 
@@ -66,6 +71,7 @@ class Decoder:
 
     def __init__(self, scales: Scales, basis: np.ndarray):
         self.scales, self.basis = scales, basis
+        self._by_correlation: dict[bytes, list[Formula]] = {}  # for the requests at hand
         points = scales.values.shape[2]
         self.limits = Limits(
             MAX_THRESHOLD,
@@ -106,6 +112,7 @@ class Decoder:
                     near += [phi] if _is_known(phi) else []
             found = choose(self.embed, part, starts, self.limits, self._proposals)
             out += [[self.lift(one.formula) for one in group] for group in found]
+            self._by_correlation.clear()
             if progress:
                 progress(len(out) / len(vectors))
         return out
@@ -151,7 +158,9 @@ class Decoder:
     def _others(self, programs: Programs, n: int) -> Others:
         order = np.random.default_rng(BANK_SEED).permutation(len(self.scales.values))
         traces = np.sort(order[:n])
-        return programs, self._values(programs, traces), traces
+        known: dict[object, int] = {}
+        kinds = [known.setdefault(structure(phi), len(known)) for phi in programs.unpack()]
+        return programs, self._values(programs, traces), traces, np.array(kinds)
 
     def _values(self, programs: Programs, traces: np.ndarray | slice = slice(None)) -> np.ndarray:
         values = self.scales.values[traces]
@@ -176,30 +185,135 @@ class Decoder:
 
     def _proposals(self, target: np.ndarray, phi: Formula, careful: bool) -> list[Formula]:
         if careful:
-            return self._refined(target, phi)
-        return [
-            _joint(phi, psi, op) for psi, op, _ in self._joined(target, phi, self._joints, JOINTS)
-        ] + [*self._exchanged(phi)]
+            key = target.tobytes()
+            if key not in self._by_correlation:
+                self._by_correlation[key] = self._correlated(target)
+            return [*self._by_correlation[key], *self._refined(target, phi)]
+        joints = self._joined(target, phi, self._joints, JOINTS)
+        return [_joint(phi, psi, op) for psi, op in joints] + [*self._exchanged(phi)]
 
-    def _joined(self, target: np.ndarray, phi: Formula, joints: Others, n: int) -> list[Joint]:
-        """Those n of the other formulae, each with an operator, that bring one closest to the target."""
-        chosen, others, traces = joints
+    @cached_property
+    def _constant(self) -> np.ndarray:
+        """(D,): the vector of a robustness that is the same on all traces."""
+        n = len(self.basis)
+        found: np.ndarray = vectors_of(np.full((1, n), n**-0.5), self.basis)[0][0]
+        return found
+
+    @cached_property
+    def _centred_bank(self) -> np.ndarray:
+        return self._centred(self._bank[1])
+
+    def _correlated(self, target: np.ndarray) -> list[Formula]:
+        """Bank formulae that correlate best with the target over the traces, with better bounds.
+
+        A requirement that holds on most traces by the same margin is close to every other such one, so
+        that the nearest formulae say nothing about it. On which traces it fails tells more. Tuning
+        moves thresholds, where that brings a formula nearer, rather than bounds that are far off; so
+        each bound is tried at other places first.
+        """
+        bank, _ = self._bank
+        wanted = target - (target @ self._constant) * self._constant
+        scores = self._centred_bank @ wanted
+        best: dict[object, tuple[float, Formula]] = {}
+        for j in np.argsort(-np.abs(scores), kind="stable")[:SCANNED].tolist():
+            (psi,) = bank.part(j, j + 1).unpack()
+            psi = plain(_negated(psi) if scores[j] < 0 else psi, self.limits.bound)
+            best.setdefault(structure(psi), (float(abs(scores[j])), psi))
+            if len(best) == CORRELATED[0]:
+                break
+        for kept in CORRELATED:
+            parents = sorted(best.values(), key=lambda one: -one[0])[:kept]
+            children = [psi for _, phi in parents for psi in (phi, *self._moved(phi))]
+            scored = self._centred(self.embed(children)) @ wanted
+            for score, psi in zip(scored.tolist(), children, strict=True):
+                if score > best[structure(psi)][0]:
+                    best[structure(psi)] = score, psi
+        found = [psi for _, psi in sorted(best.values(), key=lambda one: -one[0])[:CAREFUL]]
+        return [*found, *(self._for_modes(target, psi) for psi in found if self._whole(psi).any())]
+
+    def _for_modes(self, target: np.ndarray, phi: Formula) -> Formula:
+        """The conjunction or disjunction of a formula and the same about other modes.
+
+        What is required of one gear is often required of others, with the same bounds.
+        """
+
+        def nearest(options: list[tuple[int, tuple[int, ...], Formula]]) -> tuple[float, int]:
+            products = self.embed([self._family(*one) for one in options]) @ target
+            return float(products.max()), int(products.argmax())
+
+        now: tuple[int, tuple[int, ...], Formula] = ops.AND, (0,), phi
+        near = nearest([now])[0]
+        for _ in range(ROUNDS):
+            options = [
+                (op, tuple(sorted({*now[1]} ^ {shift})), now[2])
+                for op in ((ops.AND, ops.OR) if len(now[1]) == 1 else now[:1])
+                for shift in SHIFTS
+            ]
+            options += [(*now[:2], psi) for psi in self._moved(now[2])]
+            value, i = nearest(options)
+            if value < near + MIN_GAIN:
+                break
+            now, near = options[i], value
+        return self._family(*now)
+
+    def _family(self, op: int, shifts: Sequence[int], phi: Formula) -> Formula:
+        """The formula about modes that are so far apart, joined."""
+        whole, out = self._whole(phi), None
+        for shift in shifts:
+            other = Formula.trusted(phi.code, phi.thresholds + shift * whole, phi.channels)
+            out = other if out is None else _joint(out, other, op)
+        assert out is not None
+        return out
+
+    def _whole(self, phi: Formula) -> np.ndarray:
+        """(nodes,) bool: atoms about discrete channels, whose thresholds move by whole numbers."""
+        discrete = {c.variables[0] for c in self.scales.schema.channels if c.discrete}
+        which = np.array([ops.name_of(channel[0][0]) in discrete for channel in phi.channels])
+        return np.asarray((phi.code[:, 3] >= 0) & which[phi.code[:, 3]])
+
+    def _moved(self, phi: Formula) -> list[Formula]:
+        """The formula with one bound at another place."""
+        numbers = Numbers(phi, self.limits)
+        bounds = range(len(numbers.atoms), len(numbers.values))
+        moves = [numbers.values + np.eye(len(numbers.values))[i] * m for i in bounds for m in MOVES]
+        return list(dict.fromkeys(numbers.put(move) for move in moves))
+
+    def _centred(self, vectors: np.ndarray) -> np.ndarray:
+        """Vectors (B, D) without their constant part, divided by their length."""
+        rows = vectors - np.outer(vectors @ self._constant, self._constant)
+        found: np.ndarray = rows / (np.linalg.norm(rows, axis=1, keepdims=True) + MIN_VARIED)
+        return found
+
+    def _joined(
+        self, target: np.ndarray, phi: Formula, joints: Others, n: int, different: bool = False
+    ) -> list[tuple[Formula, int]]:
+        """Those n of the other formulae, each with an operator, that bring one closest to the target.
+
+        different: one per structure and operator, among the SCANNED closest.
+        """
+        chosen, others, traces, kinds = joints
         leading = principal(self.basis.shape[1])
         wanted = self.basis[traces, :leading] @ target[:leading]
         own = self._values(Programs.pack([phi]), traces)[0]
         scores = []
         for sign in (1, -1):
             for join in (np.minimum, np.maximum):
-                values = join(own, sign * others)
-                lengths = np.maximum(np.linalg.norm(values, axis=1), 1e-9)
-                scores.append((values @ wanted) / lengths)
-        flat = np.concatenate(scores)
+                values = join(own, others if sign > 0 else -others)
+                lengths = np.sqrt(np.einsum("jn,jn->j", values, values))
+                scores.append((values @ wanted) / np.maximum(lengths, 1e-9))
+        order = np.argsort(-np.concatenate(scores), kind="stable")[: SCANNED if different else n]
+        if different:
+            _, first = np.unique(
+                np.stack([order // len(others), kinds[order % len(others)]]),
+                axis=1,
+                return_index=True,
+            )
+            order = order[np.sort(first)[:n]]
         out = []
-        for i in np.argsort(-flat, kind="stable")[:n].tolist():
+        for i in order.tolist():
             kind, j = divmod(i, len(others))
             (psi,) = chosen.part(j, j + 1).unpack()
-            psi = _negated(psi) if kind >= 2 else psi
-            out.append((psi, ops.OR if kind % 2 else ops.AND, float(flat[i])))
+            out.append((_negated(psi) if kind >= 2 else psi, ops.OR if kind % 2 else ops.AND))
         return out
 
     def _refined(self, target: np.ndarray, phi: Formula) -> list[Formula]:
@@ -218,8 +332,8 @@ class Decoder:
             scores = vectors_of(_unit(values), self.basis)[0] @ target
             return [(*joint, float(s)) for joint, s in zip(joints, scores, strict=True)]
 
-        first = _different(self._joined(target, phi, self._careful_joints, SCANNED))[:STRUCTURES]
-        found = judged([(plain(psi, self.limits.bound), op) for psi, op, _ in first])
+        first = self._joined(target, phi, self._careful_joints, STRUCTURES, different=True)
+        found = judged([(plain(psi, self.limits.bound), op) for psi, op in first])
         parents = _different(sorted(found, key=lambda one: -one[2]))[:PARENTS]
         for spread in SPREADS:
             children = []
@@ -227,6 +341,8 @@ class Decoder:
                 numbers = Numbers(psi, self.limits)
                 steps = rng.standard_normal((CHILDREN, len(numbers.values)))
                 steps *= numbers.scale * spread
+                whole = np.flatnonzero(self._whole(psi)[numbers.atoms])
+                steps[:, whole] = steps[:, whole].round()
                 children += [(numbers.put(numbers.values + step), op) for step in steps]
             found = sorted([*parents, *judged(children)], key=lambda one: -one[2])
             parents = _different(found)
@@ -289,5 +405,5 @@ def _negated(phi: Formula) -> Formula:
 
 
 def _unit(values: np.ndarray) -> np.ndarray:
-    rows = values.astype(np.float64)
-    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9))
+    lengths = np.sqrt(np.einsum("bn,bn->b", values, values, dtype=np.float64))
+    return np.asarray(values / np.maximum(lengths, 1e-9)[:, None], np.float32)

@@ -213,7 +213,7 @@ def cut(
     exact = kernel_of_cosine(np.clip(probes @ probes.T, -1, 1)[upper].astype(np.float64), sigma2)
     for size in (d for d in DIMENSIONS if d <= found.shape[1]):
         basis = _with_sketch(found[:, : principal(size)], size, seed)
-        near = vectors_of(probes, basis)[0]
+        near = vectors_of(probes, basis.astype(np.float64))[0]
         near = kernel_of_cosine(np.clip(near @ near.T, -1, 1)[upper], sigma2)
         reached = float(np.abs(near - exact).mean())
         if reached <= error:
@@ -241,9 +241,10 @@ def vectors_of(signatures: np.ndarray, basis: np.ndarray) -> tuple[np.ndarray, n
     """Unit vectors (B, D) float64 of signatures (B, N), and how much the directions miss, (B,).
 
     The sketch is brought to the length of what the principal directions miss. Without it, scaling
-    vectors to length one would make all cosines too large, ten times the error of K.
+    vectors to length one would make all cosines too large, ten times the error of K. The product is
+    taken in the precision of the arguments: only in float64 is a vector the same in every batch.
     """
-    rows = signatures.astype(np.float64) @ basis.astype(np.float64)
+    rows = (signatures @ basis).astype(np.float64, copy=False)
     leading, rest = rows[:, : principal(rows.shape[1])], rows[:, principal(rows.shape[1]) :]
     missed = np.sqrt(np.maximum(0, 1 - (leading**2).sum(axis=1)))
     length = np.linalg.norm(rest, axis=1)

@@ -241,7 +241,7 @@ class Space:
             if self.centred:
                 rows = rows - rows.mean(axis=-1, keepdims=True)
                 rows = unit_rows(rows, (n,), wanted)
-            flat = vectors_of(np.atleast_2d(rows), self._content.basis)[0]
+            flat = vectors_of(np.atleast_2d(rows), self._basis)[0]
             rows = flat.reshape((*rows.shape[:-1], self.dimension))
         return np.asarray(rows, np.float32)
 
@@ -309,6 +309,10 @@ class Space:
     def _decoder(self) -> Decoder:
         return Decoder(self.scales, self._content.basis)
 
+    @cached_property
+    def _basis(self) -> np.ndarray:
+        return self._content.basis.astype(np.float64)
+
     def _vectors(
         self, programs: Programs, progress: Progress | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -317,7 +321,7 @@ class Space:
         for start in range(0, len(out), ROWS):
             part = programs.part(start, min(start + ROWS, len(out)))
             here = slice(start, start + len(part))
-            out[here], missed[here] = vectors_of(self._kernel.signatures(part), self._content.basis)
+            out[here], missed[here] = vectors_of(self._kernel.signatures(part), self._basis)
             if progress:
                 progress(here.stop / len(out))
         return out, missed
