@@ -292,7 +292,7 @@ def main() -> None:
     }  # fmt: skip
     name = f"distill-{'quick' if options.quick else options.device.partition(':')[0]}"
     before = options.out / f"{name}.json"
-    if before.exists() and not options.quick:
+    if before.exists():
         rows = json.loads(before.read_text())["rows"]
         record["rows"] = [r for r in rows if "asked_seconds" in r and "error" not in r]
     done = {(r["system"], r["start"], r["asked_seconds"]) for r in record["rows"]}
