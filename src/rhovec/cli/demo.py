@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, replacing_text, require_output
-from .shared import progress_bar
+from .output import console, progress_bar, replacing_text, require_output
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
