@@ -40,6 +40,7 @@ from rhovec.mining.data import Data, Scale, candidate_of
 from rhovec.mining.fit import stratified
 
 BUDGET = 20_000
+SEEDS = "0, 1, ..., one per repeat"
 T_95 = {4: 2.776, 9: 2.262, 49: 2.010, 99: 1.984}  # Student's t by degrees of freedom
 PUBLISHED = {"GunPoint": "STELLE 0.92", "BasicMotions": "STELLE 0.99"}
 # Sets inside aeon that the miner was not developed on: classification, equal lengths, not too long.
@@ -303,7 +304,9 @@ def known_structure(phi: Formula, values: np.ndarray, given: np.ndarray, seed: i
     data = Data(scale.standardise(values), given, (1.0, 1.0), scale.flags)
     candidate = candidate_of(phi, scale, values.shape[2])
     assert candidate is not None
-    return scale.formula(centred(candidate, data, seed))
+    middle = centred(candidate, data, seed)
+    assert middle is not None  # there is no deadline
+    return scale.formula(middle)
 
 
 def planted_task(task: int, seed: int) -> list[dict[str, Any]]:
@@ -335,7 +338,7 @@ def planted_task(task: int, seed: int) -> list[dict[str, Any]]:
 
 
 def planted(args: argparse.Namespace) -> None:
-    facts = before("planted", args)
+    facts = before("planted", args, args.seed)
     done = {fact["task"] for fact in facts}
     tasks = [task for task in range(args.tasks) if task not in done]
     for found in in_processes(partial(planted_task, seed=args.seed), tasks, args.processes):
@@ -509,15 +512,18 @@ def peers(args: argparse.Namespace) -> None:
     )
 
 
-def before(part: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of an earlier run, which this one adds to."""
+def before(part: str, args: argparse.Namespace, seed: Any = SEEDS) -> list[dict[str, Any]]:
+    """Rows of an earlier run, which this one adds to; seed: as `write` records it."""
     path = RESULTS / f"mining-{part}.json"
     if args.fresh or not path.is_file():
         return []
     text = path.read_text()
     if '"cpu":' not in text:
         sys.exit(f"{path} is of an older version of this file; begin again with --fresh")
-    rows: list[dict[str, Any]] = json.loads(text)["rows"]
+    found = json.loads(text)
+    if found["seed"] != seed:
+        sys.exit(f"{path} has rows of seed {found['seed']}, not {seed}; begin again with --fresh")
+    rows: list[dict[str, Any]] = found["rows"]
     return rows
 
 
@@ -525,7 +531,7 @@ def write(
     part: str,
     rows: Any,
     lines: list[str],
-    seed: Any = "0, 1, ..., one per repeat",
+    seed: Any = SEEDS,
     quiet: bool = False,
 ) -> None:
     where = re.sub(r"--data \S+", "--data FOLDER", command()).replace(" --fresh", "")

@@ -170,7 +170,7 @@ def test_a_model_of_ones_own_is_asked_for(tmp_path: Path) -> None:
     for command in ("search", "add"):
         assert "give it with --space" in refused(command, library, "x_0 > 1")
         run(command, library, "x_0 > 1", "--model", model)
-    assert "holds vectors of a model" in refused("add", library, "x_0 > 1", "--model", "default")
+    assert "holds vectors of the model" in refused("add", library, "x_0 > 1", "--model", "default")
 
 
 def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:

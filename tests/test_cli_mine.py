@@ -70,17 +70,55 @@ def test_one_system_and_a_start(tmp_path: Path) -> None:
     assert "pressure" in again
 
 
+def test_columns_of_text_are_left_out_and_named(tmp_path: Path) -> None:
+    """A label may be any text, a number in some traces included; no other column of text is read."""
+    path = write(tmp_path / "runs.csv")
+    head, *rows = path.read_text().replace(",pass", ",1").replace("verdict", "ok").splitlines()
+    path.write_text("\n".join([f"{head},driver,empty", *(f"{row},Ann," for row in rows)]))
+    shown = run("-t", path, "--labels", "ok", "--positive", "1", "--budget", 50)
+    assert "columns without numbers, left out: driver, empty" in shown and "pressure >= " in shown
+    notes = ["7"] * len(rows)
+    notes[3] = "seen"
+    lines = [f"{row},Ann,{note}" for row, note in zip(rows, notes, strict=True)]
+    path.write_text("\n".join([f"{head},driver,note", *lines]))
+    shown = " ".join(run("-t", path, "--labels", "ok", code=2).split())
+    assert "'seen' is not a number; correct it, or leave the column out with --variables" in shown
+    run("-t", path, "--labels", "ok", "--variables", "speed,pressure", "--budget", 50)
+
+
+def test_a_gap_names_the_way_to_fill_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "runs.csv")
+    lines = path.read_text().splitlines()
+    cells = lines[5].split(",")
+    cells[2] = ""
+    lines[5] = ",".join(cells)
+    path.write_text("\n".join(lines))
+    shown = " ".join(run("-t", path, "--labels", "verdict", code=2).split())
+    assert "the cell is empty; fill it in, or resample the trace" in shown and "--resample" in shown
+    run("-t", path, "--labels", "verdict", "--resample", 0.1, "--budget", 50)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--labels", "verdict"], "no traces given"),
         (
             ["-t", "runs.csv", "--labels", "vredict"],
-            "'vredict' is no file, and runs.csv has no such",
+            "'vredict' is neither a file nor a column: runs.csv: there is no column 'vredict'",
+        ),
+        (
+            ["-t", "runs.csv", "--labels", "vredict", "--variables", "speed"],
+            "'vredict' is neither a file nor a column: runs.csv: there is no column 'vredict'",
         ),
         (["-t", "runs.csv", "--labels", "speed"], "has several values, or none, in 'speed'"),
         (["-t", "runs.csv", "--labels", "verdict", "--positive", "x"], "there are fail, pass"),
-        (["-t", "runs.csv", "--labels", "verdict", "--cost", "fail"], "write it as fail=5"),
+        (["-t", "runs.csv", "--labels", "verdict", "--cost", "fail"], "as in fail=5"),
+        (["-t", "runs.csv", "--labels", "verdict", "--cost", "fail=inf"], "a positive number"),
+        (
+            ["-t", "runs.csv", "--labels", "verdict", "--cost", "good=2"],
+            "--cost good: no trace has this label; there are fail, pass",
+        ),
+        (["-t", "runs.csv", "--plot", "m.svg"], "--plot goes with traces of two classes"),
         (["-t", "runs.csv", "--labels", "verdict", "--folds", "1"], "--folds must be at least 2"),
         (["-t", "runs.csv", "--labels", "verdict", "-o", "m.csv"], "must end in .stl, .txt"),
         (

@@ -57,7 +57,7 @@ RIGHT: dict[str, tuple[list[str], dict[str, str]]] = {
     "index remove": (["postgresql://127.0.0.1:1/nowhere"], {"--library": "drafts"}),
     "evaluate": (["fidelity"], {"--space": "model", "--formulae": "good.stl"}),
     "bench": ([], {"--space": "model", "--count": "2", "--n-traces": "20"}),
-    "demo": ([], {}),
+    "demo": ([], {"--space": "space", "--formulae": "good.stl"}),
     "corpus build": (["new"], {"--families": "2"}),
     "corpus stats": (["corpus"], {}),
     "train space": ([], {"--out": "new", "--traces": "many.csv"}),
@@ -270,6 +270,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(root)
         assert call("index", "build", "library", *TWO, "--n-traces", "24") == (0, "")
         assert call("corpus", "build", "corpus", "--families", "2") == (0, "")
+        assert call("train", "space", "--out", "space", "--traces", "many.csv")[0] == 0
     return root
 
 

@@ -21,7 +21,7 @@ from rhovec.cli.demo import WIDTH, summary
 from rhovec.demo import drawings
 from rhovec.demo.page import page
 from rhovec.demo.systems import systems
-from rhovec.demo.tour import DECODED, MAX_OTHER, MIN_SAME, REWRITTEN, Tour, tour
+from rhovec.demo.tour import DECODED, MAX_OTHER, MIN_SAME, REWRITTEN, Tour, tour, written
 from rhovec.drawing import ticks
 from rhovec.library import requirements
 from rhovec.models.model import load
@@ -145,7 +145,7 @@ def test_texts_of_the_map_touch_nothing(seed: int) -> None:
 
 
 def test_the_matrix_has_systems_together_and_holds_its_numbers(shown: Tour) -> None:
-    order = drawings.in_groups(shown.requirements, shown.neural)
+    order = drawings.in_groups([written(r) for r in shown.requirements], shown.neural)
     assert sorted(order) == list(range(len(order)))
     for names in (
         [r.system.name for r in shown.requirements],

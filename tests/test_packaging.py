@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -101,10 +102,12 @@ def test_the_wheel_works_without_extras(built: tuple[Path, Path], tmp_path: Path
     ]
     subprocess.run(command, check=True, capture_output=True)
     code = WITHOUT_EXTRAS.format(target=str(target))
+    # Otherwise Typer looks for a shell among the parent processes, and there may be none.
+    environment = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
 
     def run(*arguments: str) -> str:
         done = subprocess.run([sys.executable, "-I", "-c", code, *arguments], cwd=tmp_path,
-                              capture_output=True, text=True)  # fmt: skip
+                              capture_output=True, text=True, env=environment)  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 

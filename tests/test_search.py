@@ -441,7 +441,7 @@ def test_traces_are_kept(tmp_path: Path, kind: type) -> None:
     )
     with Index.open(tmp_path / "library", vectors=kernel) as index:
         assert index.add("rpm > 0") == 5
-    with pytest.raises(RhovecError, match="open it with those"):
+    with pytest.raises(RhovecError, match="leave out vectors="):
         Index.open(tmp_path / "library", vectors=replace(kernel, seed=5))
 
 
@@ -465,13 +465,15 @@ def test_other_vectors_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "signatures"
     Index.build(FORMULAE[:9], path, vectors=KERNEL).close()
     for other in (replace(KERNEL, seed=1), replace(KERNEL, sigma2=0.3), Model()):
-        with pytest.raises(RhovecError, match=r"holds vectors of signatures .* open it with those"):
+        with pytest.raises(
+            RhovecError, match=r"holds vectors of the signatures .* leave out vectors="
+        ):
             Index.open(path, vectors=other)
     Index.open(path, vectors=replace(KERNEL)).close()
     path = tmp_path / "model"
     Index.build(FORMULAE[:9], path, vectors=Model()).close()
     for other in (Model("2"), KERNEL):
-        with pytest.raises(RhovecError, match="holds vectors of a model 1, not of"):
+        with pytest.raises(RhovecError, match="holds vectors of the model 1, not of"):
             Index.open(path, vectors=other)
     with Index.open(path) as index:
         assert len(index.search(np.ones(64), 3)) == 3
@@ -512,9 +514,9 @@ def test_vectors_of_one_model_have_two_kinds(tmp_path: Path) -> None:
                 hit = index.search(FORMULAE[3], k=1)[0]
                 assert hit.formula == FORMULAE[3]
                 assert hit.similarity == pytest.approx(1, abs=1e-5)
-    with pytest.raises(RhovecError, match="holds vectors of a model"):
+    with pytest.raises(RhovecError, match="holds vectors of the model"):
         Index.open(tmp_path / "Kernel", vectors=model.directions)
-    with pytest.raises(RhovecError, match="holds vectors of a model"):
+    with pytest.raises(RhovecError, match="holds vectors of the model"):
         Index.open(tmp_path / "Model", vectors=Kernel())
 
 

@@ -104,7 +104,7 @@ def test_vectors_from_outside(tmp_path: Path) -> None:
         assert index.add("x_2 > 1") == 5
     with Index.open(path) as index, pytest.raises(RhovecError, match="vectors=, that model"):
         index.search("x_1 > 1")
-    with pytest.raises(RhovecError, match="holds vectors of a model shapes-1"):
+    with pytest.raises(RhovecError, match="holds vectors of the model shapes-1"):
         Index.open(path, vectors=rv.StlKernel(n_traces=4))
 
 

@@ -90,7 +90,7 @@ def test_directions_of_the_shipped_model(url: str, tmp_path: Path) -> None:
             assert one[0].similarity > 0.9999 and i in [hit.id for hit in one]
         ours.verify()
     with pytest.raises(
-        RhovecError, match=r"holds vectors of a model .*, not of .*; open it with those"
+        RhovecError, match=r"holds vectors of the model .*, not of .*; open it with vectors="
     ):
         Index.open(url, library="a", vectors=rv.StlKernel(n_traces=96))
 

@@ -192,7 +192,7 @@ def test_many_columns_take_no_quadratic_time(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         (["x,y", "1,2", "3,oops"], "a.csv:3, column 'y': 'oops' is not a number"),
-        (["x,y", "1,2", "", "3,4"], "a.csv:3: 0 cells, but the header has 2"),
+        (["x,y", "1,2", "", "3,4"], "a.csv:3: a blank line in the table; remove it"),
         (["x,y", "1,2", "3"], "a.csv:3: 1 cell, but the header has 2"),
         (["x,y", "1,2,3", "4,5,6"], "a.csv:2: 3 cells, but the header has 2"),
         (["x,y", "1,2", "3,1_0"], "a.csv:3, column 'y': '1_0' is not a number"),

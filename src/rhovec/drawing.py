@@ -11,6 +11,7 @@ from html import escape
 
 import numpy as np
 
+BINS = 1000  # of a long curve
 STYLE = """<style>
 text { font: 12px system-ui, sans-serif; fill: #1b2330; }
 .axis { fill: #566172; } .grid { stroke: #dde2e9; } .curve { fill: none; stroke-width: 1; }
@@ -71,6 +72,11 @@ class Frame:
         return parts
 
     def curve(self, x: np.ndarray, y: np.ndarray, colour: str) -> str:
+        if len(x) > 2 * BINS:  # the lowest and the highest point of each bin look the same
+            bins = np.array_split(np.arange(len(x)), BINS)
+            ends = [sorted((b[y[b].argmin()], b[y[b].argmax()])) for b in bins]
+            kept = np.unique(ends)
+            x, y = x[kept], y[kept]
         points = zip(self.across(x).tolist(), self.down(y).tolist(), strict=True)
         path = "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
         return f'<path class="curve" stroke="{colour}" d="M{path}"/>'
@@ -87,4 +93,6 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 def around(values: Sequence[float]) -> tuple[float, float]:
     low, high = float(min(values)), float(max(values))
+    if low == high:
+        low, high = low - 1, high + 1
     return low - 0.06 * (high - low), high + 0.06 * (high - low)

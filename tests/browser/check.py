@@ -60,10 +60,12 @@ FAULTS = """() => {
         part.setEnd(node, word.index + word[0].length);
         if (part.getClientRects().length > 1) faults.push(`broken: ${word[0]}`);
       }
-    for (const box of range.getClientRects()) {
+    const rects = range.getClientRects();
+    for (const box of rects) {
       if (box.width < 1) continue;
       boxes.push({ box, words, node });
-      if (Math.min(box.width, box.height) < 8 && words.length > 1)
+      // The last line of a wrapped text may hold a single character.
+      if (Math.min(rects.length > 1 ? 8 : box.width, box.height) < 8 && words.length > 1)
         faults.push(`tiny: ${words} (${box.width.toFixed(0)} x ${box.height.toFixed(0)} px)`);
       if (frame && (box.left < frame.left - 1 || box.right > frame.right + 1 ||
           box.top < frame.top - 1 || box.bottom > frame.bottom + 1))

@@ -297,6 +297,12 @@ def test_lengths_may_differ() -> None:
         ({"labels": [None] * 60}, "label 0 is None"),
         ({"labels": [float("nan")] * 60}, "label 0 is nan"),
         ({"labels": [True] + [False] * 59}, "at least two traces of each class"),
+        ({"labels": ["c", *["a", "b"] * 29, "a"]}, "of each class are needed; 'c' has 1"),
+        ({"labels": [{1}] * 30 + [{2}] * 30}, "label 0 is {1}; give a text"),
+        ({"costs": {True: "much"}}, "costs must be positive numbers"),
+        ({"folds": 2.5}, "folds must be a whole number, not 2.5"),
+        ({"budget": "many"}, "budget must be a whole number, not 'many'"),
+        ({"seconds": "1"}, "seconds must be positive, not '1'"),
         ({"positive": "good"}, "no trace has the label 'good'; there are False, True"),
         ({"costs": {"good": 2}}, 'costs must be "balanced", or numbers by label'),
         ({"costs": {True: -1}}, "costs must be positive"),
@@ -326,6 +332,54 @@ def test_a_time_limit_stops_the_search() -> None:
     values, labels = drives(flipped=8)
     found = mined(values, labels, budget=10**7, max_size=9, seconds=1.0)
     assert found.stopped == "time limit" and found.seconds < 20
+    assert "note: the time limit ended the search after" in str(found)
+    noise = np.random.default_rng(0).normal(size=(60, 2, 30))  # no gap between the classes
+    short = mined(noise, labels, max_size=2, budget=0, seconds=1e-6)
+    assert "the time limit left windows and thresholds where the search found them" in str(short)
+    assert not mined(noise, labels, max_size=2, budget=0).notes
+
+
+def test_labels_of_different_types_stay_what_they_are() -> None:
+    """NumPy made texts of the numbers, so that every trace of label 1 counted as wrong."""
+    values = np.random.default_rng(0).normal(size=(12, 1, 8)).cumsum(axis=2)
+    values[4:8] += 20
+    values[8:] -= 20
+    labels = [1] * 4 + ["b"] * 4 + [2.5] * 4
+    two = rv.mine(values[:8], labels[:8], budget=50)
+    assert two.predict(values[:8]).tolist() == labels[:8] and not two.wrong(values[:8], labels[:8])
+    several = rv.mine(values, labels, budget=50)
+    assert several.accuracy == 1 and several.predict(values).tolist() == labels
+
+
+def test_a_small_class_does_not_end_a_decision_list() -> None:
+    """Of a class of two traces one is left out in turn, and there is no rule for the other."""
+    values = np.random.default_rng(0).normal(size=(10, 1, 6)).cumsum(axis=2)
+    found = rv.mine(values, list("aaaabbbbcc"), budget=50)
+    assert found.held_out is not None and len(found.rules) == 2
+
+
+def test_flags_that_no_until_tells_apart() -> None:
+    """The scan of until found nothing on its grid, and the answer was that all traces are the same."""
+    rng = np.random.default_rng(8)
+    values = (rng.normal(size=(18, 1, 3)).cumsum(axis=2) > 0).astype(float)
+    found = mined(values, rng.random(18) < 0.5, variables=["flag"], budget=50)
+    assert found.front[0].accuracy > 0.6
+
+
+def test_a_certificate_is_about_formulae_that_tell_traces_apart() -> None:
+    """Naming the larger class always has loss 2 here, and every other comparison 3 or more."""
+    values = np.arange(1.0, 11).reshape(10, 1, 1)
+    found = mined(values, [5 != i != 4 for i in range(10)], variables=["x"], budget=0)
+    (certificate, *_) = found.certificates
+    assert certificate.loss == 3
+    assert "true on some traces and false on others" in str(found)
+
+
+def test_a_start_that_the_search_does_not_know_is_named() -> None:
+    values, labels = drives()
+    start = [rv.parse("always rpm > 3"), rv.parse("always speed > 3")]
+    found = mined(values, labels, start=start, budget=0)
+    assert "1 of 2 formulae to start from were left out" in str(found)
 
 
 def test_uneven_files_are_put_on_a_grid(tmp_path: Path) -> None:

@@ -326,8 +326,8 @@ def test_vectors_without_a_direction(
         (np.ones((1, 2, 24)), "shape"),
         (np.ones((0, 24)), "shape"),
         (3.0, "shape"),
-        ("always x_0 > 1", "array of numbers"),
-        ([[1.0], [2.0, 3.0]], "array of numbers"),
+        ("always x_0 > 1", "array of real numbers"),
+        ([[1.0], [2.0, 3.0]], "array of real numbers"),
     ],
 )
 def test_what_is_no_vector(model: Model, vectors: object, message: str) -> None:

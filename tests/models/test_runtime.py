@@ -58,7 +58,7 @@ def test_shapes_of_text_models() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["cls", "bos", "mean"])
-def test_a_vector_does_not_depend_on_its_batch(
+def test_a_vector_depends_neither_on_its_batch_nor_on_the_number_of_threads(
     pooling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embed = Runtime(*tiny(pooling=pooling))
@@ -66,7 +66,9 @@ def test_a_vector_does_not_depend_on_its_batch(
     assert np.allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
     assert np.abs(whole - whole[0]).max() > 0.1
     order = np.random.default_rng(0).permutation(len(FORMULAE))
-    for formulae, chunk in (([LONG], 512), ([], 64), ([], 7)):
+    for formulae, chunk, threads in (([LONG], 512, 1), ([], 64, 3), ([], 7, 8)):
+        for module in (runtime, layers):
+            monkeypatch.setattr(module, "cores", lambda threads=threads: threads)
         monkeypatch.setattr(runtime, "MIN_CHUNK", min(64, chunk))
         monkeypatch.setattr(runtime, "CHUNK", chunk)
         again = embed(Programs.pack([*(FORMULAE[i] for i in order), *formulae]))

@@ -83,6 +83,18 @@ def test_index(folder: Path, tmp_path: Path) -> None:
     assert hit["requirement"] == "A"
     run("index", "add", library, "C: eventually gear == 3")
     assert len(run("index", "search", library, "gear == 3", "--rerank", "--json").splitlines()) == 3
+    other = refused("index", "add", library, "x_0 > 1", "--space", "default")
+    assert "holds vectors of the space" in other and "leave out --space" in other
+
+
+def test_columns_of_text_are_left_out_and_named(logs: Path, folder: Path, tmp_path: Path) -> None:
+    head, *rows = logs.read_text().splitlines()
+    path = tmp_path / "drives.csv"
+    path.write_text("\n".join([f"{head},driver,remark", *(f"{row},Ann," for row in rows)]))
+    command = ("train", "space", "-t", path, "-o", tmp_path / "car", *COMMON)
+    result = runner.invoke(app, [str(one) for one in command])
+    assert result.stderr == "rhovec: columns without numbers, left out: driver, remark\n"
+    assert rv.load(tmp_path / "car").fingerprint == rv.load(folder).fingerprint
 
 
 def test_formulae_are_read_in_seconds(logs: Path, tmp_path: Path) -> None:

@@ -288,7 +288,7 @@ STRANGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a huge number": (rewritten(lambda c: c.update(sigma2=10**400)), "sigma2 must be"),
     "a huge fact": (rewritten(lambda c: c["facts"].update(seed=10**400)), "facts must be"),
     "no sense": (rewritten(lambda c: c["facts"].update(error=-5)), "facts must be"),
-    "no description": (lambda f: (f / store.DESCRIPTION).unlink(), "no model in this folder"),
+    "no description": (lambda f: (f / store.DESCRIPTION).unlink(), "neither space.json"),
 }
 
 
@@ -298,6 +298,16 @@ def test_a_folder_from_a_stranger_is_refused(folder: Path, name: str) -> None:
     damage(folder)
     with pytest.raises(RhovecError, match=message):
         rv.load(folder)
+    with pytest.raises(RhovecError):
+        rv.Space.load(folder)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "", "x" * 5000, "/dev/null", "a\0b"])
+def test_what_is_no_folder_is_refused(path: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for load in (rv.load, rv.Space.load):
+        with pytest.raises(RhovecError, match=r"is not a folder|in this folder"):
+            load(path)
 
 
 def test_a_flipped_bit_is_noticed(folder: Path, space: rv.Space) -> None:
@@ -379,6 +389,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "other widths": (lambda: rv.Space.fit([np.ones((2, 5)), np.ones((3, 5))] * 40), "variables|shape"),
     "unknown unit": (lambda: rv.Space.fit(drives(), NAMES, units={"spede": "m"}), "no variable .spede"),
     "unknown mode": (lambda: rv.Space.fit(drives(), NAMES, discrete="gaer"), "no variable 'gaer'"),
+    "units": (lambda: rv.Space.fit(drives(), NAMES, units=["km/h"]), "units must be a dict"),
+    "modes": (lambda: rv.Space.fit(drives(), NAMES, discrete=3), "discrete must be a list"),
+    "centred": (lambda: rv.Space.fit(drives(), NAMES, centred="no"), "centred must be"),
+    "none": (lambda: rv.Space.fit([]), "the list is empty"),
+    "no points": (lambda: rv.Space.fit(np.zeros((50, 2, 0))), "are empty"),
+    "infinite": (lambda: rv.Space.fit(np.where(drives() > 99, np.inf, drives()), NAMES), "finite"),
+    "no numbers": (lambda: rv.Space.fit(drives().astype(str)), "real numbers"),
+    "a dict": (lambda: rv.Space.fit({"a": drives()[:, 0], "b": drives(99)[:, 0]}), "'b' has"),
+    "only flags": (lambda: rv.Space.fit(drives()[:, 3:] * 0 + 1, ["on"]), "different traces.*are 1;"),
+    "dt": (lambda: rv.Space.fit(drives(), NAMES, dt=0), "dt must be"),
     "error": (lambda: rv.Space.fit(drives(), error=0), "error must be"),
     "seed": (lambda: rv.Space.fit(drives(), seed=-1), "seed must be"),
     "sigma2": (lambda: rv.Space.fit(drives(), sigma2=0), "sigma2 must be"),

@@ -257,6 +257,8 @@ def test_what_is_published_is_read_back(
     other = replace(again, width=64)
     with pytest.raises(RhovecError, match=r"the origin has width .*, not 64: set"):
         train(other, tmp_path / "other")
+    with pytest.raises(RhovecError, match=r"the origin has width 256, not \d+"):
+        train(replace(again, origin="shipped"), tmp_path / "shipped")
     with pytest.raises(RhovecError, match="no decoder to start from"):
         train(replace(again, origin=tiny.model), tmp_path / "none")
 

@@ -205,10 +205,18 @@ def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"traces": drives(10)}, "50 or more"),
+        ({"traces": drives(60)[:55]}, "44 traces to distil, beside 11 held out.*50 or more"),
         ({"traces": np.where(np.arange(2)[:, None] == 0, drives(60), 7.0)}, "constant"),
         ({"traces": np.full((60, 2, 9), np.nan)}, "must be finite"),
         ({"held_out": drives(20, points=9)}, "of one length"),
+        (
+            {
+                "held_out": {"speed": drives(20)[:, 0]},
+                "variables": None,
+                "traces": dict(zip(NAMES, drives(60).swapaxes(0, 1), strict=True)),
+            },
+            "the held-out traces have no variable",
+        ),
         ({"schema": of_channels("gear")}, "no variable 'gear'"),
         ({"schema": of_channels(*NAMES, dt=0.1), "dt": 0.5}, "make them"),
         ({"schema": of_channels(*NAMES, stride=2)}, "stride of 2"),
@@ -219,6 +227,33 @@ def test_bad_traces_get_one_clear_error(change: dict[str, object], message: str)
     options: dict[str, object] = {"traces": drives(60), "variables": list(NAMES)} | change
     with pytest.raises(RhovecError, match=message):
         OwnTraces.of(**options)  # type: ignore[arg-type]
+
+
+def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
+    few, good, out = drives(20, points=5), drives(80, points=5), tmp_path / "out"
+    flat, spoilt = good.copy(), good.copy()
+    flat[:, 1], spoilt[3, 1, 4] = 7.0, np.nan
+    files = {"few": few, "flat": flat, "spoilt": spoilt, "good": good, "short": good[:, :, :3]}
+    for name, traces in files.items():
+        written(tmp_path / f"{name}.csv", traces)
+    text = (tmp_path / "good.csv").read_text()
+    (tmp_path / "others.csv").write_text(text.replace("rpm", "pressure"))
+    for command, arguments, words in (
+        ("encoder", ["few"], "16 traces to distil, beside 4 held out"),
+        ("space", ["few"], "33 different traces or more, and there are 20"),
+        ("encoder", ["flat"], "without a scale: rpm"),
+        ("space", ["flat"], "without a scale: rpm"),
+        ("encoder", ["spoilt"], "spoilt.csv:21, column 'rpm': nan is not finite"),
+        ("space", ["spoilt"], "spoilt.csv:21, column 'rpm': nan is not finite"),
+        ("encoder", ["good", "-t", "others"], "no variable 'pressure', which"),
+        ("space", ["good", "-t", "others"], "no variable 'pressure', which"),
+        ("encoder", ["good", "--held-out", "others"], "the held-out traces have no variable 'rpm'"),
+        ("encoder", ["good", "--held-out", "short"], "held-out traces have 3 points"),
+    ):
+        given = [a if a.startswith("-") else str(tmp_path / f"{a}.csv") for a in arguments]
+        result = CliRunner().invoke(app, ["train", command, "--out", str(out), "-t", *given])
+        assert result.exit_code == 2 and words in result.stderr, (arguments, result.output)
+        assert len(result.stderr.splitlines()) == 1 and not out.exists()
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import FormulaError, HorizonError, Problem, RhovecError
 from ..formula import Formula, Schema
 from ..formula.requirements import Requirement
+from .output import note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -98,7 +99,7 @@ def naming(
         yield
     except RhovecError:
         left = list(requirements)
-        found = error_of(left)
+        found = error_of(left) if left else None
         while found and len(left) > 1:
             middle = len(left) // 2
             left = left[:middle] if error_of(left[:middle]) else left[middle:]
@@ -156,6 +157,14 @@ def read_vectors(path: Path) -> np.ndarray:
     except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
         raise RhovecError(f"{path}: no .npy file of numbers, one vector per row") from None
     return np.atleast_2d(array)
+
+
+def tell_left_out(traces: Traces) -> None:
+    """Say which columns were left out as they hold no numbers."""
+    from ..traces.reading import listed
+
+    if traces.left_out:
+        note(f"columns without numbers, left out: {listed(traces.left_out)}")
 
 
 def choose_measure(

@@ -29,6 +29,7 @@ HINTS = {
     'use device="cpu"': "give --device cpu",
     'device="cuda" needs torch': "--device cuda needs torch",
     'load it with device="cpu" or "cuda"': "give --device cpu or cuda",
+    "leave out vectors=": "leave out --space",
     "open it with vectors=, that model": "name that model with --space",
     "(rv.simplify may do)": "(`rhovec parse` shows it simplified)",
     "give traces that have it, or lower the formula with a Schema": (
@@ -42,6 +43,10 @@ HINTS = {
     'ask for kind="kernel"': "give --kind kernel",
     ", or in Python with rv.Index.upgrade(old, new)": "",
     "variables are named": "--variables names those of",
+    "resample the trace (rv.resample)": (
+        "resample the trace (`rhovec check` and `rhovec mine` do, with --resample)"
+    ),
+    "leave the column out with variables=[...]": "leave the column out with --variables",
     "try it with workers=1": "try it with --workers 1",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
+from .inputs import tell_left_out
 from .output import replacing_text, require_output, write_jsonl
 from .shared import JsonLines, TraceFiles, option, output_file, picture
 
@@ -101,7 +103,7 @@ def mine(
 
     rhovec mine -t runs/ --labels labels.csv --positive ok --plot mined.svg
     """
-    from ..mining import Bounded, read_labelled
+    from ..mining import Bounded, Mined, read_labelled
     from ..mining import mine as mine_formulae
     from ..mining.labels import read_evenly
     from ..traces import read_logs
@@ -119,10 +121,13 @@ def mine(
         traces = read_evenly(files.traces, resample, **reading)
     else:
         traces, given = read_labelled(files.traces, labels, dt=resample, **reading)
+    tell_left_out(traces)
+    if plot is not None and len(set(given or ())) != 2:
+        raise RhovecError("--plot goes with traces of two classes")
     if dt is not None and traces.dt is not None and dt != traces.dt:
         raise RhovecError(f"--dt {dt:g}: the traces have steps of {traces.dt:g} s; leave it out")
     step = traces.dt if dt is None else dt
-    first = next(read_logs(files.traces, **reading))
+    first = next(read_logs(files.traces, **(reading | {"variables": traces.variables})))
     mined = mine_formulae(
         traces, given, dt=step, units=first.units, positive=_label(positive, given, "--positive"),
         costs=_costs(costs, balanced, given), max_size=max_size, budget=budget, seconds=seconds,
@@ -132,8 +137,7 @@ def mine(
         with replacing_text(output) as stream:
             stream.write(mined.requirements())
     if plot is not None:
-        if isinstance(mined, Bounded) or given is None or not hasattr(mined, "svg"):
-            raise RhovecError("--plot goes with traces of two classes")
+        assert isinstance(mined, Mined) and given is not None
         with replacing_text(plot) as stream:
             stream.write(mined.svg(traces, given))
     if as_json:
@@ -176,9 +180,12 @@ def _costs(texts: list[str] | None, balanced: bool, given: list[Any] | None) -> 
     for text in texts:
         name, _, number = text.rpartition("=")
         try:
-            found[_label(name.strip(), given, "--cost")] = float(number)
+            cost = float(number)
         except ValueError:
-            raise RhovecError(f"--cost {text}: write it as fail=5") from None
+            cost = 0.0
+        if not (name and 0 < cost < math.inf):
+            raise RhovecError(f"--cost {text}: write a label and a positive number, as in fail=5")
+        found[_label(name.strip(), given, "--cost")] = cost
     return found
 
 

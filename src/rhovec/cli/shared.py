@@ -23,7 +23,15 @@ from ..formula.requirements import (
     resolve,
     split_header,
 )
-from .inputs import pair, read_schema, schema_for, split_names, standardised, unknown_variables
+from .inputs import (
+    pair,
+    read_schema,
+    schema_for,
+    split_names,
+    standardised,
+    tell_left_out,
+    unknown_variables,
+)
 from .messages import in_options
 from .output import note
 
@@ -369,20 +377,23 @@ class TraceFiles:
         """What --variables names; None for all."""
         return split_names(self.variables) or None
 
-    def read_traces(self, mentioned: Iterable[str] = ()) -> Traces | None:
+    def read_traces(self, mentioned: Iterable[str] = (), skip_texts: bool = False) -> Traces | None:
         """The traces; None without --traces.
 
         mentioned: texts. What is wrong in columns that none of them names does not matter.
+        skip_texts: leave out columns without a number, and say so.
         """
         from ..formula.vocabulary import names_in
         from ..traces import read_traces
 
         if self.traces:
-            return read_traces(
+            found = read_traces(
                 self.traces, layout=self.layout, variables=self.chosen(),
                 id_column=self.id_column, time_column=self.time_column,
-                mentioned=names_in(mentioned),
+                mentioned=names_in(mentioned), skip_texts=skip_texts,
             )  # fmt: skip
+            tell_left_out(found)
+            return found
         given = (self.layout, self.variables, self.id_column, self.time_column)
         if given != ("auto", "", None, None):
             raise RhovecError(

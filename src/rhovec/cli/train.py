@@ -19,7 +19,7 @@ import typer
 
 from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
-from .inputs import read_schema, split_names
+from .inputs import read_schema, split_names, tell_left_out
 from .shared import JsonObject, TraceReading, formula_files, grouped, option
 
 OWN = "Traces of your own"
@@ -207,10 +207,11 @@ def own_traces(
     from ..traces import read_traces
 
     names = split_names(variables) or None
-    found = read_traces(paths, variables=names)
+    found = read_traces(paths, variables=names, skip_texts=True)
+    tell_left_out(found)
     if dt is not None and found.dt is not None and dt != found.dt:
         raise RhovecError(f"--dt {dt:g}: the traces' times have a step of {found.dt:g}")
-    judge = read_traces(held_out, variables=names) if held_out else None
+    judge = read_traces(held_out, variables=found.variables) if held_out else None
     return training("own").OwnTraces.of(
         found, dt=dt if found.dt is None else found.dt, schema=read_schema(schema), held_out=judge
     )
@@ -260,7 +261,7 @@ def space(
     """
     from ..spaces import Space
 
-    traces = reading.read_traces()
+    traces = reading.read_traces(skip_texts=True)
     if traces is None:
         raise RhovecError("--traces: give the traces of your system")
     if reading.dt is None and traces.dt is not None:

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from ..drawing import Frame, around, line, svg, text
-from ..library import Requirement
 from ..pages import BLUE, COLOURS, ORANGE, PURPLE
 from ..robustness import robustness
 from .systems import System
-from .tour import one_line
+from .tour import Written
 
 LINES = (BLUE, ORANGE, PURPLE)  # of traces
 OFFSETS = tuple(  # of a text from its point: beside it, or off it
@@ -27,6 +26,7 @@ OFFSETS = tuple(  # of a text from its point: beside it, or off it
     for across, down in ((8, 0), (14, -14), (14, 14), (22, -24), (22, 24))
     for side in (1, -1)
 )
+GROUP = 11  # letters of a group's name beside the matrix
 LETTER = 0.58  # width of a letter, in sizes of the font, at most on average
 
 
@@ -54,7 +54,7 @@ def neighbour_map(vectors: np.ndarray, neighbours: float = 15, steps: int = 600)
     directions, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     signs = np.sign(directions[np.abs(directions).argmax(axis=0), np.arange(len(sizes))])
     places = (directions * sizes * signs)[:, :2]
-    places *= 1e-2 / places[:, 0].std()
+    places *= 1e-2 / max(places[:, 0].std(), 1e-12)
     speed = np.zeros_like(places)
     for step in range(steps):
         between = places[:, None] - places
@@ -65,12 +65,12 @@ def neighbour_map(vectors: np.ndarray, neighbours: float = 15, steps: int = 600)
         speed = (0.5 if step < 100 else 0.8) * speed - 20 * slope
         places += speed
     ends = places.min(axis=0), places.max(axis=0)
-    shares: np.ndarray = (places - ends[0]) / (ends[1] - ends[0])
+    shares: np.ndarray = (places - ends[0]) / np.maximum(ends[1] - ends[0], 1e-12)
     return shares
 
 
 def library_map(
-    requirements: Sequence[Requirement], shares: np.ndarray, colours: dict[str, str],
+    requirements: Sequence[Written], shares: np.ndarray, colours: dict[str, str],
     width: float, height: float, kind: str,
 ) -> str:  # fmt: skip
     """One dot per requirement, at `shares` (B, 2) of the drawing; short ones are labelled."""
@@ -80,7 +80,7 @@ def library_map(
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{colours[r.domain]}"/>'
         for r, (x, y) in zip(requirements, places.tolist(), strict=True)
     ]
-    texts = [one_line(r.text) for r in requirements]
+    texts = [r.text for r in requirements]
     names = _labels(places, texts, width, height, size, longest=36 if width > 600 else 24)
     return svg(width, height, [*names, *dots], "map of the library", f"map {kind}")
 
@@ -123,28 +123,28 @@ def _labels(
 # -- the matrix ------------------------------------------------------------------------------------
 
 
-def in_groups(requirements: Sequence[Requirement], similarity: np.ndarray) -> np.ndarray:
+def in_groups(requirements: Sequence[Written], similarity: np.ndarray) -> np.ndarray:
     """The order (B,) of the matrix: by domain and system, largest first, similar ones adjacent."""
     domains, names = (
         _sizes(r.domain for r in requirements),
-        _sizes(r.system.name for r in requirements),
+        _sizes(r.system for r in requirements),
     )
     place = np.empty(len(requirements))
     for name in names:
-        rows = np.array([i for i, r in enumerate(requirements) if r.system.name == name])
+        rows = np.array([i for i, r in enumerate(requirements) if r.system == name])
         weights = np.maximum(similarity[np.ix_(rows, rows)], 0).astype(np.float64)
         # The Fiedler vector: similar requirements have similar entries.
         _, ways = np.linalg.eigh(np.diag(weights.sum(axis=1)) - weights)
         way = ways[:, min(1, len(rows) - 1)]
         place[rows] = way * np.sign(way[np.abs(way).argmax()])
     keys = [
-        (-domains[r.domain], r.domain, -names[r.system.name], r.system.name, place[i])
+        (-domains[r.domain], r.domain, -names[r.system], r.system, place[i])
         for i, r in enumerate(requirements)
     ]
     return np.array(sorted(range(len(keys)), key=keys.__getitem__))
 
 
-def matrix(requirements: Sequence[Requirement], values: np.ndarray, width: float, kind: str) -> str:
+def matrix(requirements: Sequence[Written], values: np.ndarray, width: float, kind: str) -> str:
     """Similarities (B, B) of requirements in the order of `in_groups`; systems are outlined."""
     count, gutter = len(requirements), 84.0
     side = width - gutter - 1
@@ -154,7 +154,7 @@ def matrix(requirements: Sequence[Requirement], values: np.ndarray, width: float
         f'preserveAspectRatio="none" href="{_picture(values)}"/>'
     ]
     domains, middles = [r.domain for r in requirements], {}
-    for names, mark in (([r.system.name for r in requirements], ""), (domains, " strong")):
+    for names, mark in (([r.system for r in requirements], ""), (domains, " strong")):
         for name in dict.fromkeys(names):
             first, many = names.index(name) * step, names.count(name) * step
             middles[name] = 1 + first + many / 2 + 4
@@ -165,7 +165,8 @@ def matrix(requirements: Sequence[Requirement], values: np.ndarray, width: float
     lowest = side - 3
     for name in reversed(dict.fromkeys(domains)):  # from below, none nearer than a line to the next
         y = min(middles[name], lowest)
-        parts.append(text(gutter - 8, y, name, "end"))
+        short = name if len(name) <= GROUP else f"{name[: GROUP - 1]}…"
+        parts.append(text(gutter - 8, y, short, "end"))
         lowest = y - 15
     return svg(width, side + 2, parts, "similarity of all pairs of requirements", f"matrix {kind}")
 
@@ -194,7 +195,7 @@ def _sizes(names: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def domain_colours(requirements: Sequence[Requirement]) -> dict[str, str]:
+def domain_colours(requirements: Sequence[Written]) -> dict[str, str]:
     """One colour per domain, the largest domain first."""
     sizes = _sizes(r.domain for r in requirements)
     order = sorted(sizes, key=lambda name: (-sizes[name], name))

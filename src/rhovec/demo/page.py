@@ -14,6 +14,18 @@ from . import drawings
 from .systems import System
 from .tour import QUERY, SEARCHED, TRACES, Pair, Tour, Written, written
 
+MAP = (
+    "Each dot is a requirement, and close dots have close vectors. Within a system this is about "
+    "meaning. Between systems it is only about form: the channels of a system are scaled by their "
+    "normal ranges, so “stays a little below the top of its range” is one place on the map, whether "
+    "of a speed or of a temperature."
+)
+MATRIX = (
+    "Above the diagonal the exact similarity, below it the model's: the two halves should mirror each "
+    "other. Thick frames are domains, thin ones systems. Within a system the numbers are about "
+    "meaning, between systems only about form."
+)
+
 STYLE = """
 .lead { font-size: 1.125rem; }
 .facts { display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin-top: 1.5rem; }
@@ -66,6 +78,7 @@ svg .name { fill: var(--soft); }
 SCRIPT = """
 "use strict";
 const values = Uint8Array.from(atob(cells), (c) => c.charCodeAt(0));
+const said = (...parts) => parts.filter(Boolean).join("; ");
 const tell = (readout, lines) => readout.replaceChildren(...lines.map(([tag, words]) => {
   const line = document.createElement("p"), part = document.createElement(tag);
   part.textContent = words;
@@ -91,9 +104,9 @@ for (const svg of document.querySelectorAll(".map")) {
       dot.classList.toggle("on", i === at);
       dot.classList.toggle("near", i === nearest);
     });
-    const lines = [["b", title], ["code", formula], ["span", `${system}; ${source}`]];
+    const lines = [["b", title], ["code", formula], ["span", said(system, source)]];
     if (nearest !== null) lines.push(["span",
-      `Nearest of this system: ${library[nearest][1]} (exact ${exact}, neural ${neural})`]);
+      `${words.nearest}: ${library[nearest][1]} (exact ${exact}, ${words.by} ${neural})`]);
     tell(document.querySelector("#map .readout"), lines);
   });
 }
@@ -116,9 +129,9 @@ for (const svg of document.querySelectorAll(".matrix")) {
     const [low, high] = [Math.min(row, column), Math.max(row, column)];
     tell(document.querySelector("#matrix .readout"), [
       ["b", row === column ? "The same requirement"
-        : `Exact ${value(low, high)}, neural ${value(high, low)}`],
+        : `Exact ${value(low, high)}, ${words.by} ${value(high, low)}`],
       ...[row, column].flatMap((i) => [["code", library[order[i]][1]],
-        ["span", `${library[order[i]][0]}; ${library[order[i]][2]}`]]),
+        ["span", said(library[order[i]][0], library[order[i]][2])]]),
     ]);
   });
 }
@@ -127,43 +140,55 @@ for (const svg of document.querySelectorAll(".matrix")) {
 
 def page(shown: Tour) -> str:
     """The whole page."""
-    order = drawings.in_groups(shown.requirements, shown.neural)
-    pick = np.ix_(order, order)
-    both = np.triu(shown.exact[pick]) + np.tril(shown.neural[pick], -1)
-    levels = np.rint(np.clip(both, 0, 1) * 255).astype(np.uint8)
-    data = (
-        f"const library = {_json(list(_entries(shown)))};\n"
-        f"const order = {_json(order.tolist())};\n"
-        f'const cells = "{base64.b64encode(levels.tobytes()).decode()}";'
-    )
+    texts = [written(r) for r in shown.requirements]
+    both = Both(texts, shown.exact, shown.neural)
     body = [
         *_head(shown),
-        *_map(shown),
+        *map_of(texts, shown.vectors, MAP),
         *_pairs(shown),
         *_neural(shown),
         *_decoded(shown),
         *_search(shown),
-        *_matrix(shown, order, both),
+        *matrix_of(both, MATRIX),
         *_traces(shown),
         *_reading(shown),
     ]
-    return document("rhovec: requirements by meaning", body, STYLE, data + SCRIPT)
+    script = both.script("neural", "Nearest of this system", within=True)
+    return document("rhovec: requirements by meaning", body, STYLE, script)
+
+
+class Both:
+    """Exact similarities of requirements, (B, B) above the diagonal, and below it those by vectors."""
+
+    def __init__(self, texts: list[Written], exact: np.ndarray, neural: np.ndarray):
+        self.texts, self.exact, self.neural = texts, exact, neural
+        self.order = drawings.in_groups(texts, neural)
+        pick = np.ix_(self.order, self.order)
+        self.values = np.triu(exact[pick]) + np.tril(neural[pick], -1)
+
+    def script(self, by: str, nearest: str, within: bool) -> str:
+        """The page's script with its data. within: the nearest requirement is one of the same system."""
+        levels = np.rint(np.clip(self.values, 0, 1) * 255).astype(np.uint8)
+        return (
+            f"const library = {_json(list(self._entries(within)))};\n"
+            f"const order = {_json(self.order.tolist())};\n"
+            f"const words = {_json({'by': by, 'nearest': nearest})};\n"
+            f'const cells = "{base64.b64encode(levels.tobytes()).decode()}";{SCRIPT}'
+        )
+
+    def _entries(self, within: bool) -> Iterator[tuple[object, ...]]:
+        names = np.array([one.system for one in self.texts])
+        for i, (text, title, source, system, _) in enumerate(self.texts):
+            other = np.arange(len(names)) != i
+            near = np.where(other & ((names == system) | (not within)), self.exact[i], -1.0)
+            j = int(near.argmax())
+            found = (j, f"{self.exact[i, j]:.3f}", f"{self.neural[i, j]:.3f}")
+            yield title, text, system, source, *((None, "", "") if near[j] < 0 else found)
 
 
 def _json(data: object) -> str:
     """For a script: no text in it can end the script."""
     return json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-
-
-def _entries(shown: Tour) -> Iterator[tuple[object, ...]]:
-    names = np.array([r.system.name for r in shown.requirements])
-    for i, requirement in enumerate(shown.requirements):
-        text, title, source = written(requirement)
-        near = np.where((names == names[i]) & (np.arange(len(names)) != i), shown.exact[i], -1.0)
-        j = int(near.argmax())
-        found = (j, f"{shown.exact[i, j]:.3f}", f"{shown.neural[i, j]:.3f}")
-        facts = (None, "", "") if near[j] < 0 else found
-        yield title, text, requirement.system.title, source, *facts
 
 
 # -- sections --------------------------------------------------------------------------------------
@@ -187,20 +212,19 @@ def _head(shown: Tour) -> Iterator[str]:
         (f"{np.abs(exact - neural).mean():.3f}", "mean error of the model on these pairs"),
         (f"{TRACES:,}", "random traces behind every exact value"),
     )
-    cards = "".join(f"<div><b>{number}</b><span>{what}</span></div>" for number, what in facts)
-    yield f'<div class="facts">{cards}</div>'
+    yield cards(facts)
 
 
-def _map(shown: Tour) -> Iterator[str]:
-    colours = drawings.domain_colours(shown.requirements)
-    shares = drawings.neighbour_map(shown.vectors)
-    yield '<section id="map"><h2>A map of the library</h2>'
-    yield (
-        "<p>Each dot is a requirement, and close dots have close vectors. Within a system this is "
-        "about meaning. Between systems it is only about form: the channels of a system are scaled "
-        "by their normal ranges, so “stays a little below the top of its range” is one "
-        "place on the map, whether of a speed or of a temperature.</p>"
-    )
+def cards(facts: Iterable[tuple[str, str]]) -> str:
+    """Numbers, each with what it is."""
+    parts = (f"<div><b>{escape(number)}</b><span>{what}</span></div>" for number, what in facts)
+    return f'<div class="facts">{"".join(parts)}</div>'
+
+
+def map_of(texts: list[Written], vectors: np.ndarray, words: str) -> Iterator[str]:
+    colours = drawings.domain_colours(texts)
+    shares = drawings.neighbour_map(vectors)
+    yield f'<section id="map"><h2>A map of the library</h2><p>{words}</p>'
     yield '<p class="legend">'
     for name, colour in colours.items():
         yield (
@@ -209,8 +233,8 @@ def _map(shown: Tour) -> Iterator[str]:
         )
     yield "</p>"
     yield '<figure class="full"><div class="card">'
-    yield drawings.library_map(shown.requirements, shares, colours, 1118, 660, "wide")
-    yield drawings.library_map(shown.requirements, shares, colours, 356, 560, "narrow")
+    yield drawings.library_map(texts, shares, colours, 1118, 660, "wide")
+    yield drawings.library_map(texts, shares, colours, 356, 560, "narrow")
     yield "</div>"
     yield _readout("Point at a dot, or tap it, to see the requirement and the nearest one to it.")
     yield "</figure></section>"
@@ -222,18 +246,18 @@ def _pairs(shown: Tour) -> Iterator[str]:
         "<p>Requirements of the same system that share little text, from different publications "
         "where possible. The exact similarity has a standard error.</p>"
     )
-    yield _pair_table("two requirements", shown.same)
+    yield pair_table("two requirements", shown.same)
     yield (
         "<p>And rewritten by the laws of the logic: the exact similarity is 1, and the model, which "
         "was told no law, should find the same.</p>"
     )
-    yield _pair_table("a requirement and its rewriting", shown.rewritten)
+    yield pair_table("a requirement and its rewriting", shown.rewritten)
     yield "</section><section><h2>Written almost the same, another meaning</h2>"
     yield (
         "<p>Requirements about the same variables that differ in a few characters, and hold on "
         "different traces.</p>"
     )
-    yield _pair_table("two requirements", shown.other)
+    yield pair_table("two requirements", shown.other)
     yield "</section>"
 
 
@@ -252,7 +276,7 @@ def _neural(shown: Tour) -> Iterator[str]:
     if shown.outside:
         yield f"<p>{escape(shown.outside[0].upper() + shown.outside[1:])}.</p>"
     yield "<h3>Where it is most wrong</h3>"
-    yield _pair_table("two requirements", shown.wrong)
+    yield pair_table("two requirements", shown.wrong)
     yield "</div></div></section>"
 
 
@@ -263,7 +287,7 @@ def _decoded(shown: Tour) -> Iterator[str]:
             "<p>The decoder sees only the vector, proposes formulae, and keeps the one whose own "
             "vector is closest. It answers in the system's names and units, times in seconds.</p>"
         )
-        yield _pair_table("a requirement and its decoding", shown.decoded)
+        yield pair_table("a requirement and its decoding", shown.decoded)
         yield "</section>"
 
 
@@ -275,26 +299,21 @@ def _search(shown: Tour) -> Iterator[str]:
         f"<code>{escape(QUERY)}</code>? Vectors find the candidates, the exact kernel ranks them."
         "</p>"
     )
-    rows = [(_said([pair.second]), *_values(pair)) for pair in shown.hits]
+    rows = [(said([pair.second]), *values_of(pair)) for pair in shown.hits]
     yield table(("found", "exact", "neural"), rows)
     yield "</section>"
 
 
-def _matrix(shown: Tour, order: np.ndarray, values: np.ndarray) -> Iterator[str]:
-    ordered = [shown.requirements[i] for i in order]
-    yield '<section id="matrix"><h2>All pairs</h2>'
-    yield (
-        "<p>Above the diagonal the exact similarity, below it the model's: the two halves should "
-        "mirror each other. Thick frames are domains, thin ones systems. Within a system the numbers "
-        "are about meaning, between systems only about form.</p>"
-    )
+def matrix_of(both: Both, words: str) -> Iterator[str]:
+    ordered = [both.texts[i] for i in both.order]
+    yield f'<section id="matrix"><h2>All pairs</h2><p>{words}</p>'
     yield (
         '<p class="soft">0 <i class="scale" style="background: '
         f'linear-gradient(90deg, transparent, {BLUE})"></i> 1</p>'
     )
     yield '<div class="beside"><figure class="square">'
-    yield drawings.matrix(ordered, values, 760, "wide")
-    yield drawings.matrix(ordered, values, 356, "narrow")
+    yield drawings.matrix(ordered, both.values, 760, "wide")
+    yield drawings.matrix(ordered, both.values, 356, "narrow")
     yield "</figure>"
     yield _readout("Point at a cell, or tap it, to see both requirements.")
     yield "</div></section>"
@@ -310,11 +329,11 @@ def _traces(shown: Tour) -> Iterator[str]:
     )
     yield '<div class="figures">'
     for system in shown.systems:
-        yield from _system(system)
+        yield from system_card(system)
     yield "</div></section>"
 
 
-def _system(system: System) -> Iterator[str]:
+def system_card(system: System) -> Iterator[str]:
     yield f'<div class="system"><h3>{escape(system.title)}</h3><p class="legend">'
     for name, colour in zip(system.traces, drawings.LINES, strict=True):
         yield f'<span><i style="background: {colour}"></i>{escape(name)}</span>'
@@ -328,7 +347,7 @@ def _system(system: System) -> Iterator[str]:
             Cell(f"{value:+.4g} {'✓' if holds else '✗'}", f"number {'good' if holds else 'worse'}")
             for value, holds in zip(row, good, strict=True)
         ]
-        rows.append((_said([Written(text, name, "")]), *cells))
+        rows.append((said([Written(text, name)]), *cells))
     yield table(("requirement", *system.traces), rows)
     yield "</div>"
 
@@ -348,7 +367,7 @@ def _reading(shown: Tour) -> Iterator[str]:
     )
     yield f"<details><summary>All {len(shown.requirements)} requirements</summary>"
     rows = [
-        (_said([written(r)]), Cell(escape(f"{r.system.title} ({r.domain})")))
+        (said([written(r)]), Cell(escape(f"{r.system.title} ({r.domain})")))
         for r in shown.requirements
     ]
     yield table(("requirement", "system"), rows)
@@ -358,21 +377,21 @@ def _reading(shown: Tour) -> Iterator[str]:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def _pair_table(head: str, pairs: Iterable[Pair]) -> str:
-    rows = [(_said([pair.first, pair.second]), *_values(pair)) for pair in pairs]
-    return table((head, "exact", "neural"), rows)
+def pair_table(head: str, pairs: Iterable[Pair], by: str = "neural") -> str:
+    rows = [(said([pair.first, pair.second]), *values_of(pair)) for pair in pairs]
+    return table((head, "exact", by), rows)
 
 
-def _said(texts: Iterable[Written]) -> Cell:
+def said(texts: Iterable[Written]) -> Cell:
     parts = [
-        f"<code>{escape(text)}</code>"
-        f'<span class="soft">{escape("; ".join(filter(None, (title, source))))}</span>'
-        for text, title, source in texts
+        f"<code>{escape(one.text)}</code>"
+        f'<span class="soft">{escape("; ".join(filter(None, (one.title, one.source))))}</span>'
+        for one in texts
     ]
     return Cell(f'<div class="two">{"".join(parts)}</div>')
 
 
-def _values(pair: Pair) -> tuple[Cell, Cell]:
+def values_of(pair: Pair) -> tuple[Cell, Cell]:
     exact = f"{pair.exact:.3f} ± {pair.error:.3f}"
     return Cell(exact, "number"), Cell(f"{pair.neural:.3f}", "number")
 

@@ -21,10 +21,13 @@ class System(NamedTuple):
     requirements: dict[str, str]
     shown: tuple[str, str, tuple[float, ...]]  # the requirement to draw, its variable, its limits
     traces: dict[str, dict[str, np.ndarray]]  # trace -> variable -> (points,)
+    parsed: tuple[Formula, ...] = ()  # the requirements, if they were read elsewhere
 
     @property
     def formulae(self) -> list[Formula]:
-        return [parse(t, discrete=self.discrete, dt=self.dt) for t in self.requirements.values()]
+        return list(self.parsed) or [
+            parse(t, discrete=self.discrete, dt=self.dt) for t in self.requirements.values()
+        ]
 
     @property
     def columns(self) -> dict[str, np.ndarray]:

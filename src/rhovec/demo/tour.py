@@ -39,11 +39,16 @@ HITS = 5
 
 
 class Written(NamedTuple):
-    """A requirement: its text in names, units and seconds, its title, and its source."""
+    """A requirement: its text in names, units and seconds, its title, and its source.
+
+    Drawings group requirements by `domain`, and within that by `system`.
+    """
 
     text: str
     title: str
-    source: str
+    source: str = ""
+    system: str = ""
+    domain: str = ""
 
 
 class Pair(NamedTuple):
@@ -53,7 +58,7 @@ class Pair(NamedTuple):
     second: Written
     exact: float  # by the kernel
     error: float  # standard error of `exact`
-    neural: float  # by the model
+    neural: float  # by the vectors
 
 
 class Tour(NamedTuple):
@@ -136,7 +141,8 @@ def written(requirement: Requirement) -> Written:
     source = requirement.source
     author = source.authors.partition(",")[0].partition(" and ")[0].split()[-1]
     note = f"{author} {source.year}, {requirement.label}"
-    return Written(one_line(requirement.text), requirement.title, note)
+    system = requirement.system
+    return Written(one_line(requirement.text), requirement.title, note, system.title, system.domain)
 
 
 def _within(read: list[Requirement]) -> np.ndarray:
@@ -177,7 +183,7 @@ def _rewritten(model: Model, kernel: SampledKernel, requirement: Requirement, te
     psi = schema.lower(text)
     return Pair(
         written(requirement),
-        Written(text, "the same, rewritten", ""),
+        Written(text, "the same, rewritten"),
         kernel.similarity(phi, psi),
         kernel.standard_error(phi, psi),
         model.similarity(phi, psi, warn=False),
@@ -193,7 +199,7 @@ def _decoded(model: Model, kernel: SampledKernel, chosen: list[Requirement]) -> 
         vector = model.embed([phi], warn=False)
         (found,) = model.inverter.decode(vector, channels=len(schema.channels))
         (best,) = check(kernel, phi, found[:1])
-        answer = Written(schema.to_text(best.formula), "decoded from its vector", "")
+        answer = Written(schema.to_text(best.formula), "decoded from its vector")
         out.append(
             Pair(written(requirement), answer, best.kernel, best.standard_error, best.similarity)
         )
@@ -208,5 +214,5 @@ def _found(model: Model, library: list[Requirement]) -> list[Pair]:
         with Index.build([r.formula for r in library], vectors=model, schema=schema) as index:
             hits = index.search(QUERY, HITS, rerank=True)
     entries = {r.formula: written(r) for r in library}
-    asked = Written(QUERY, "asked for", "")
+    asked = Written(QUERY, "asked for")
     return [Pair(asked, entries[h.formula], h.kernel, h.standard_error, h.similarity) for h in hits]

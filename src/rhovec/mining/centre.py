@@ -32,8 +32,9 @@ STILL = 0.1  # share of steps that move no window
 
 def centred(
     candidate: Candidate, data: Data, seed: int, deadline: float | None = None
-) -> Candidate:
-    """The candidate with windows and thresholds in the middle of those that fit the traces.
+) -> Candidate | None:
+    """The candidate with windows and thresholds in the middle of those that fit the traces; None if the
+    deadline passes before that is known.
 
     The answer never has a larger loss than the average sample has.
     """
@@ -46,7 +47,7 @@ def centred(
         return candidate
     samples = _samples(candidate, free, data, distances[0] / 2, seed, deadline)
     if not samples:
-        return candidate
+        return None
     rows = np.array([[node[1:3] + node[4:] for node in one] for one in samples])  # (S, nodes, 3)
     mean = rows.mean(axis=0)
     middle = tuple(

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from .search import NoDifferenceError, Search, measured
 from .several import DecisionList, decide
 
 MAX_SIZE, BUDGET, FOLDS = 9, 20_000, 5
+TOO_FEW = "at least two traces of each class are needed; {!r} has {}"
 Costs = Mapping[Any, float] | str | None
 
 
@@ -85,6 +87,8 @@ def mine(
         known = ", ".join(map(repr, classes))
         raise RhovecError(f"no trace has the label {positive!r}; there are {known}")
     if len(classes) == 1:
+        if labels is not None:
+            notes.append(f"all traces have the label {classes[0]!r}: examples of one system")
         if costs is not None or start is not None:
             raise RhovecError("costs and start go with traces of two classes or more")
         return bound(
@@ -109,6 +113,9 @@ def mine(
         )  # fmt: skip
 
     if len(classes) > 2:
+        few = min(classes, key=given.count)
+        if given.count(few) < 2:
+            raise RhovecError(TOO_FEW.format(few, given.count(few)))
         found_list = decide(values, given, classes, about, notes, two)
         return _validated(found_list, values, given, classes, folds, seed, two)
     yes = classes[-1] if positive is None else positive
@@ -126,7 +133,7 @@ def _binary(
     smallest = int(min(positive.sum(), (~positive).sum()))
     if smallest < 2:
         few = classes[int(positive.sum() < 2)]
-        raise RhovecError(f"at least two traces of each class are needed; {few!r} has {smallest}")
+        raise RhovecError(TOO_FEW.format(few, smallest))
     if len(values) < 10:
         notes.append(f"{len(values)} traces are few: intervals are wide, and many formulae fit")
     data, scale = _prepared(values, positive, costs, about.variables)
@@ -137,16 +144,31 @@ def _binary(
             f"{1 - floor / data.total:.4g}" + ("" if costs[0] == costs[1] else " by cost")
         )
     search_by, deadline = (None if seconds is None else began + seconds * s for s in (0.4, 0.5))
-    first = start_candidates(start, scale, data.points)
+    first, unknown = start_candidates(start, scale, data.points)
+    if unknown:
+        notes.append(
+            f"{unknown} of {unknown + len(first)} formulae to start from were left out: they have other "
+            "channels, windows or operators than the search"
+        )
     search = Search(data, max_size, budget, seed, search_by, first)
     search.run()
-    front = [
-        rounded(centred(one.candidate, data, seed, deadline), data, scale) for one in search.front()
-    ]
-    losses, hits = _held_out(
+    front, in_time = _settled(search, data, scale, seed, deadline)
+    losses, hits, left_in_time = _held_out(
         values, positive, costs, about.variables, [len(c) for c in front],
         budget, min(folds, smallest), seed, None if seconds is None else began + seconds,
     )  # fmt: skip
+    if search.stopped == "time limit":
+        notes.append(
+            f"the time limit ended the search after {search.spent:,} of {budget:,} candidates"
+        )
+    if not in_time or not left_in_time:
+        where = "" if in_time == left_in_time else (
+            " of searches for held-out accuracies" if in_time else " of this front"
+        )  # fmt: skip
+        notes.append(
+            f"the time limit left windows and thresholds{where} where the search found them, not in the "
+            "middle of those that fit"
+        )
     entries = [
         _entry(candidate, scale, data, about.robustness(scale.formula(candidate), values), right)
         for candidate, right in zip(front, hits, strict=True)
@@ -165,6 +187,16 @@ def _binary(
     )  # fmt: skip
 
 
+def _settled(
+    search: Search, data: Data, scale: Scale, seed: int, deadline: float | None
+) -> tuple[list[Candidate], bool]:
+    """The front of a search, centred and rounded, and whether there was time to centre all of it."""
+    candidates = [one.candidate for one in search.front()]
+    middles = [centred(one, data, seed, deadline) for one in candidates]
+    pairs = zip(middles, candidates, strict=True)
+    return [rounded(one or other, data, scale) for one, other in pairs], None not in middles
+
+
 def _validated(
     found: DecisionList, values: np.ndarray, given: list[Any], classes: list[Any], folds: int,
     seed: int, two: Any,
@@ -172,8 +204,6 @@ def _validated(
     """The list with the accuracy of lists that were mined without the traces they are asked about."""
     number = np.array([classes.index(label) for label in given])
     folds = min(folds, int(np.bincount(number).min()))
-    if folds < 2:
-        return replace(found, notes=(*found.notes, "not validated: a class has one trace only"))
     fold, right = stratified(number, folds, seed), 0
     for k in range(folds):
         seen = np.flatnonzero(fold != k)
@@ -181,25 +211,21 @@ def _validated(
             values[seen], [given[i] for i in seen], classes, found.about, [],
             lambda *rule: two(*rule, share=folds),
         )  # fmt: skip
-        right += int(
-            (number[fold == k] == _numbers(part.predict(values[fold == k]), classes)).sum()
-        )
+        right += int((number[fold == k] == part.places(values[fold == k], classes)).sum())
     n = len(values)
     return replace(found, held_out=right / n, interval=wilson(right, n))
-
-
-def _numbers(labels: np.ndarray, classes: list[Any]) -> np.ndarray:
-    return np.array([classes.index(label) for label in labels.tolist()])
 
 
 def _held_out(
     values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str],
     sizes: Sequence[int], budget: int, folds: int, seed: int, deadline: float | None,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Loss and rightness (sizes, N) of traces under formulae that were mined without them.
+) -> tuple[np.ndarray, np.ndarray, bool]:  # fmt: skip
+    """Loss and rightness (sizes, N) of traces under formulae that were mined without them, and whether
+    there was time to centre these.
 
     Row i is about the best formula of at most sizes[i] nodes.
     """
+    all_in_time = True
     fold = stratified(positive, folds, seed)
     truth = np.zeros((len(sizes), len(values)), bool)
     for k in range(folds):
@@ -213,16 +239,15 @@ def _held_out(
             truth[:, ~seen] = positive[seen].mean() > 0.5
             continue
         front = search.front()
-        formulae = [
-            scale.formula(rounded(centred(one.candidate, data, seed, limit), data, scale))
-            for one in front
-        ]
+        settled, in_time = _settled(search, data, scale, seed, limit)
+        all_in_time &= in_time
+        formulae = [scale.formula(one) for one in settled]
         holds = robustness(formulae, values[~seen], variables=names) >= 0
         for i, size in enumerate(sizes):
             fitting = [j for j, one in enumerate(front) if one.level <= max(2, size)]
             truth[i, ~seen] = holds[fitting[-1] if fitting else 0]
     right = truth == positive
-    return np.where(right, 0.0, np.where(positive, *costs)), right
+    return np.where(right, 0.0, np.where(positive, *costs)), right, all_in_time
 
 
 def _share(deadline: float, parts: int) -> float:
@@ -271,16 +296,16 @@ def _entry(
     )  # fmt: skip
 
 
-def start_candidates(start: Any, scale: Scale, points: int) -> list[Candidate]:
-    """Formulae to start from, as far as the search knows their operators and channels."""
+def start_candidates(start: Any, scale: Scale, points: int) -> tuple[list[Candidate], int]:
+    """Formulae to start from, and the number of those whose operators or channels the search lacks."""
     if start is None:
-        return []
+        return [], 0
     formulae = [one.formula for one in start.front] if isinstance(start, Mined) else list(start)
     for phi in formulae:
         if not isinstance(phi, Formula):
             raise RhovecError("start must be what mine gave, or a list of Formula")
-    found = (candidate_of(phi, scale, points) for phi in formulae)
-    return [one for one in found if one is not None]
+    found = [candidate_of(phi, scale, points) for phi in formulae]
+    return [one for one in found if one is not None], found.count(None)
 
 
 def _moving(values: np.ndarray, about: About) -> tuple[list[int], list[str]]:
@@ -299,7 +324,7 @@ def _labels(labels: Any, n: int) -> list[Any]:
     if len(listed) != n:
         raise RhovecError(f"there are {n} traces, but {len(listed)} labels; give one per trace")
     for i, label in enumerate(listed):
-        if label is None or label != label or isinstance(label, list | dict):
+        if label is None or not isinstance(label, Hashable) or label != label:
             raise RhovecError(f"label {i} is {label!r}; give a text, a number or True or False")
     return listed
 
@@ -316,13 +341,17 @@ def _costs(
     if not isinstance(costs, Mapping) or not set(costs) <= set(classes):
         known = ", ".join(f"{c!r}: 1" for c in classes)
         raise RhovecError(f'costs must be "balanced", or numbers by label, {{{known}}}')
-    pair = float(costs.get(yes, 1.0)), float(costs.get(no, 1.0))
-    if not all(math.isfinite(c) and c > 0 for c in pair):
+    pair: tuple[Any, Any] = costs.get(yes, 1.0), costs.get(no, 1.0)
+    if not all(isinstance(c, Real) and 0 < float(c) < math.inf for c in pair):
         raise RhovecError(f"costs must be positive numbers, not {costs!r}")
-    return pair
+    return float(pair[0]), float(pair[1])
 
 
-def _check(max_size: int, budget: int, folds: int, seconds: float | None, seed: int) -> None:
+def _check(max_size: Any, budget: Any, folds: Any, seconds: Any, seed: Any) -> None:
+    named = {"max_size": max_size, "budget": budget, "folds": folds, "seed": seed}
+    for name, number in named.items():
+        if not isinstance(number, Integral):
+            raise RhovecError(f"{name} must be a whole number, not {number!r}")
     if seed < 0:
         raise RhovecError(f"seed must be a whole number >= 0, not {seed}")
     if not 1 <= max_size <= 31:
@@ -331,5 +360,5 @@ def _check(max_size: int, budget: int, folds: int, seconds: float | None, seed: 
         raise RhovecError(f"budget must be a number of evaluations, not {budget}")
     if folds < 2:
         raise RhovecError(f"folds must be at least 2, not {folds}")
-    if seconds is not None and not seconds > 0:
-        raise RhovecError(f"seconds must be positive, not {seconds}")
+    if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
+        raise RhovecError(f"seconds must be positive, not {seconds!r}")

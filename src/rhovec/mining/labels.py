@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import numpy as np
 
 from ..errors import RhovecError, TraceError
 from ..traces import Traces, read_logs, read_traces, resample
+from ..traces.cells import is_number
 from ..traces.logs import Log
-from ..traces.reading import PathLike, listed
+from ..traces.reading import PathLike, as_names, listed
 
 ID_COLUMNS, LABEL_COLUMNS = (
     ("trace", "id", "trace_id", "file", "name"),
@@ -37,56 +39,90 @@ def read_labelled(
     """
     if Path(labels).is_file():
         traces = read_evenly(paths, dt, variables=variables, **reading)
-        given = _read_file(Path(labels))
-        missing = [name for name in traces.ids if name not in given]
+        known = _read_file(Path(labels))
+        missing = [name for name in traces.ids if name not in known]
         if missing:
             raise RhovecError(
-                f"{labels}: no label for {listed(missing)}; it has labels for {listed(list(given))}"
+                f"{labels}: no label for {listed(missing)}; below its first line, which names the "
+                f"columns, it has labels for {listed(list(known))}"
             )
-        return traces, [given[name] for name in traces.ids]
+        return traces, [known[name] for name in traces.ids]
     column = str(labels)
     found: dict[str, Any] = {}
-    names: list[str] = []
-    for log in read_logs(paths, **reading):
+    asked = None if variables is None else [column, *(name for name in variables if name != column)]
+
+    def label(log: Log) -> Log:
         if column not in log.channels:
-            known = listed(list(log.channels))
-            raise RhovecError(
-                f"{column!r} is no file, and {log.source} has no such column; it has {known}"
+            raise TraceError(
+                f"{log.source}: there is no column {column!r}; it has: {listed(list(log.channels))}"
             )
         found[log.name] = _constant(log, column)
-        names = [name for name, one in log.channels.items() if one.kind != "enumeration"]
-    chosen = [name for name in variables or names if name != column]
+        return log
+
+    # As texts: 1, 2 and other are three labels, and so are on, off and broken.
+    logs = read_logs(paths, variables=asked, labels={column: {}}, **reading)
+    try:
+        chosen, texts = _numeric(map(label, logs), column)
+    except TraceError as error:
+        if f"there is no column {column!r}" not in str(error):
+            raise
+        raise TraceError(f"{column!r} is neither a file nor a column: {error}") from None
     if not chosen:
         raise TraceError(f"besides {column!r}, the traces have no column of numbers")
     traces = read_evenly(paths, dt, variables=chosen, **reading)
-    return traces, [found[name] for name in traces.ids]
+    given = [found[name] for name in traces.ids]
+    if all(isinstance(one, str) and is_number(one) for one in given):
+        given = [int(value) if (value := float(one)).is_integer() else value for one in given]
+    return replace(traces, left_out=texts), given
 
 
-def read_evenly(paths: PathLike | Sequence[PathLike], dt: float | None, **reading: Any) -> Traces:
+def read_evenly(
+    paths: PathLike | Sequence[PathLike],
+    dt: float | None,
+    *,
+    variables: Sequence[str] | None = None,
+    **reading: Any,
+) -> Traces:
     """Traces of files, on a grid with a step of dt seconds if that is given.
 
-    Before its first sample and after its last a channel is held.
+    variables: by default all in which some trace has a number. Before its first sample and after its
+        last a channel is held.
     """
+    names, texts = (
+        _numeric(read_logs(paths, **reading)) if variables is None else (as_names(variables), ())
+    )
+    if not names:
+        raise TraceError(f"the traces have no column of numbers; they have {listed(texts)}")
     if dt is None:
-        return read_traces(paths, **reading)
+        return replace(read_traces(paths, variables=names, **reading), left_out=texts)
     values, ids = [], []
-    names: tuple[str, ...] = ()
-    for log in read_logs(paths, **reading):
+    for log in read_logs(paths, variables=names, **reading):
         grid = resample(log, dt)
         rows = {
             name: np.interp(grid.times, grid.times[known], row[known])
             for name, row, known in zip(grid.variables, grid.values, grid.known, strict=True)
             if grid.kinds[name] != "enumeration" and known.any()
         }
-        names = names or tuple(rows)
         lacking = [name for name in names if name not in rows]
-        if lacking or not names:
-            raise TraceError(
-                f"{log.source}: {log.name} has no numbers in {listed(lacking) or 'it'}"
-            )
+        if lacking:
+            raise TraceError(f"{log.source}: {log.name} has no numbers in {listed(lacking)}")
         values.append(np.stack([rows[name] for name in names]))
         ids.append(log.name)
-    return Traces(names, values, tuple(ids), dt)
+    return Traces(names, values, tuple(ids), dt, texts)
+
+
+def _numeric(logs: Iterable[Log], besides: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The channels in which some log has a number, and the others."""
+    seen: dict[str, bool] = {}
+    for log in logs:
+        for name, one in log.channels.items():
+            has = one.kind != "enumeration" and not np.isnan(one.values).all()
+            seen[name] = seen.get(name, False) or has
+    seen.pop(besides, None)
+    return (
+        tuple(name for name, has in seen.items() if has),
+        tuple(name for name, has in seen.items() if not has),
+    )
 
 
 def _constant(log: Log, column: str) -> Any:
@@ -98,12 +134,9 @@ def _constant(log: Log, column: str) -> Any:
             f"{log.source}: trace {log.name} has several values, or none, in {column!r}; a label must "
             "be the same in every row of a trace"
         )
-    value = float(values[0])
     if channel.labels:
-        return next(name for name, code in channel.labels.items() if code == value)
-    if channel.kind == "flag":
-        return bool(value)
-    return int(value) if value.is_integer() else value
+        return next(name for name, code in channel.labels.items() if code == values[0])
+    return bool(values[0])  # a column of true and false, in a file that has a type for them
 
 
 def _read_file(path: Path) -> dict[str, str]:

@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Certified:
-    """No formula of a class has a smaller loss on the training traces."""
+    """No formula of a class, true on some training traces and false on others, has a smaller loss."""
 
     formulae: str  # the class
     windows: str
@@ -53,8 +53,9 @@ class Certified:
     def text(self, dt: float | None = None) -> str:
         grid = "" if self.complete else " on this grid"
         return (
-            f"no formula with {self.formulae}{grid} has a smaller training loss than "
-            f"{number_text(self.loss)} (windows: {self.windows}; thresholds: {self.thresholds})"
+            f"no formula with {self.formulae}{grid}, true on some traces and false on others, has a "
+            f"smaller training loss than {number_text(self.loss)} (windows: {self.windows}; "
+            f"thresholds: {self.thresholds})"
         )
 
 
@@ -92,6 +93,15 @@ def arranged(traces: Any, variables: Sequence[str] | None) -> TraceArray:
     return TraceArray(
         found.values[:, order], {name: i for i, name in enumerate(variables)}, found.lengths
     )
+
+
+def as_labels(labels: Sequence[Any]) -> np.ndarray:
+    """Labels as an array that holds them unchanged: NumPy makes texts of numbers beside texts."""
+    made = np.array(labels)
+    if made.ndim != 1 or made.tolist() != list(labels):
+        made = np.empty(len(labels), object)
+        made[:] = labels
+    return made
 
 
 @dataclass(frozen=True)
@@ -155,7 +165,7 @@ class Mined:
 
     def predict(self, traces: Any) -> np.ndarray:
         """(N,) labels."""
-        classes = np.array([self.negative, self.positive])
+        classes = as_labels([self.negative, self.positive])
         out: np.ndarray = classes[(self.robustness(traces) >= 0).astype(int)]
         return out
 

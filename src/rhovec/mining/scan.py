@@ -29,7 +29,7 @@ KEPT = 64  # candidates of a scan that the search starts from, per kind of formu
 
 @dataclass(frozen=True)
 class Certificate:
-    """No formula of a class has a smaller loss on the training traces."""
+    """No formula of a class, true on some training traces and false on others, has a smaller loss."""
 
     formulae: str  # the class
     windows: str  # which were tried
@@ -179,9 +179,14 @@ def _grid_text(times: np.ndarray) -> str:
     return f"bounds from {len(times)} times ({shown})"
 
 
-def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> Scan:
-    """always eventually[0,w] and eventually always[0,w] over an atom, on a grid of windows."""
+def two_operators(data: Data, n_times: int = 21, n_widths: int = 10) -> Scan | None:
+    """always eventually[0,w] and eventually always[0,w] over an atom, on a grid of windows.
+
+    Traces of one point have no windows.
+    """
     times, inner = grid(data.points, n_times), widths(data.points, n_widths)
+    if not len(inner):
+        return None
 
     def rows(channel: int, smallest: bool, width: int) -> Rows:
         slid = _sliding(data.ranks[channel], width, smallest)

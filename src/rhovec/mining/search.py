@@ -275,10 +275,10 @@ class Search:
             ):
                 break
             found = scan(self.data)
-            if found is None:
-                continue
-            if not found.best:
+            if not self.certificates and found and not found.best:
                 raise NoDifferenceError("all traces are the same: no formula tells them apart")
+            if found is None or not found.best:  # on this grid, none is true on some traces only
+                continue
             self.certificates.append(found.certificate())
             self.offer(found.candidates())
         atoms = [((atom(ops.GE, v, 0.0),), 0) for v in range(self.data.n_channels)]

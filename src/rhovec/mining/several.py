@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .data import Data, Scale
-from .result import About, Interval, Mined, Wrong
+from .result import About, Interval, Mined, Wrong, as_labels
 from .scan import one_operator
 
 QUICK_TIMES = 24  # bounds of the scan that decides which class comes next
@@ -43,17 +43,22 @@ class DecisionList:
 
         min(rho_j, -rho_1, ..., -rho_(j-1)): of all classes, only the answer's number is >= 0.
         """
-        rho = self.about.robustness([rule.formula for rule in self.rules], traces)
-        columns, earlier = [], np.full(rho.shape[1], np.inf)
-        for row in rho:
+        columns, earlier = [], np.full(len(self.about.array(traces).values), np.inf)
+        formulae = [rule.formula for rule in self.rules]
+        for row in self.about.robustness(formulae, traces) if formulae else ():
             columns.append(np.minimum(row, earlier))
             earlier = np.minimum(earlier, -row)
         return np.stack([*columns, earlier], axis=1)
 
     def predict(self, traces: Any) -> np.ndarray:
         """(N,) labels."""
-        out: np.ndarray = np.array(self.classes)[np.argmax(self.robustness(traces) >= 0, axis=1)]
+        places = np.argmax(self.robustness(traces) >= 0, axis=1)
+        out: np.ndarray = as_labels(self.classes)[places]
         return out
+
+    def places(self, traces: Any, classes: Sequence[Any]) -> np.ndarray:
+        """(N,) places of the predicted labels among `classes`."""
+        return np.array([classes.index(label) for label in self.predict(traces).tolist()])
 
     def wrong(self, traces: Any, labels: Sequence[Any]) -> list[Wrong]:
         """The traces that get another class, explained by the rule that took them, or should have."""
@@ -112,27 +117,27 @@ def decide(
     while len(left) > 1:
         here = ~taken & np.isin(given, left)
         counts = {c: int((given[here] == c).sum()) for c in left}
-        few = [c for c in left if counts[c] < 2 or counts[c] > here.sum() - 2]
+        few = [c for c in left if counts[c] < 2]
         if few:  # what earlier rules left over is too little to learn from
             keep = max(left, key=lambda c: counts[c])
+            few = [c for c in few if c != keep]
             notes.append(
-                f"no rule for {', '.join(repr(classes[c]) for c in left if c != keep)}: earlier rules "
-                "took nearly all of its traces"
+                f"no rule for {', '.join(repr(classes[c]) for c in few)}: earlier rules took all traces "
+                "but one at most"
             )
-            left = [keep]
-            break
+            left = [c for c in left if c not in few]
+            continue
         chosen = min(left, key=lambda c: _quick_loss(values[here], given[here] == c))
         others = "other" if len(left) > 2 else classes[next(c for c in left if c != chosen)]
         rule = mine_two(values[here], given[here] == chosen, (others, classes[chosen]))
         rules.append(rule)
         taken |= about.robustness(rule.formula, values) >= 0
         left.remove(chosen)
-    given_labels = np.array(labels)
     found = DecisionList(
         tuple(rules), classes[left[0]], 0.0, None, None, float(np.bincount(given).max() / len(given)),
         about, tuple(notes),
     )  # fmt: skip
-    return replace(found, accuracy=float((found.predict(values) == given_labels).mean()))
+    return replace(found, accuracy=float((found.places(values, classes) == given).mean()))
 
 
 def _quick_loss(values: np.ndarray, positive: np.ndarray) -> float:

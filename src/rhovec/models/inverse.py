@@ -246,9 +246,12 @@ def unit_rows(vectors: Any, sizes: Collection[int], wanted: str) -> np.ndarray:
     wanted: what to say of others, after "the vectors have 3 numbers each, and".
     """
     try:
-        rows = np.asarray(vectors, np.float64)
+        rows = np.asarray(vectors)
+        if rows.dtype.kind == "c":
+            raise TypeError
+        rows = rows.astype(np.float64)
     except (TypeError, ValueError):
-        raise RhovecError("vectors must be an array of numbers, (D,) or (B, D)") from None
+        raise RhovecError("vectors must be an array of real numbers, (D,) or (B, D)") from None
     if rows.ndim not in (1, 2) or not len(rows):
         raise RhovecError(f"vectors must have shape (D,) or (B, D), not {rows.shape}")
     if rows.shape[-1] not in sizes:

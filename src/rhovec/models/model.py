@@ -17,6 +17,7 @@ taken as lowered by it already.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -508,11 +509,11 @@ def _folder(path: str | Path | None) -> Path:
         return DEFAULT
     if str(path) in shipped():
         return SHIPPED / path
-    if re.fullmatch(r"[\w-]+", str(path)) and not Path(path).is_dir():
+    if re.fullmatch(r"[\w-]+", str(path)) and not os.path.isdir(path):
         raise RhovecError(
             f"there is no model: {path} is not a folder; shipped models: {', '.join(shipped())}"
         )
-    if Path(path).is_dir() or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)):
+    if os.path.isdir(path) or not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", str(path)):
         return Path(path)
     try:
         from huggingface_hub import (  # type: ignore[import-not-found, unused-ignore]

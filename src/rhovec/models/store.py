@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -261,7 +262,7 @@ def _table(head: Any, rows: Any) -> list[str]:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise RhovecError(f"there is no model: {folder} is not a folder")
     path = folder / CONFIG
     if not path.exists():

@@ -84,10 +84,14 @@ class Index:
         facts = backend.facts
         made = vectors_of(facts) if vectors is None else as_vectors(vectors, facts.kind)
         if made and made.fingerprint != facts.fingerprint:
+            recipe = facts.recipe or {}
+            what = "space" if "space" in recipe else "signatures" if recipe else "model"
+            remedy = "leave out vectors=, since the library holds its own" if recipe else (
+                "open it with vectors=, that model"
+            )  # fmt: skip
             raise RhovecError(
-                f"{backend.name} holds vectors of {'signatures' if facts.recipe else 'a model'} "
-                f"{facts.fingerprint}, not of {made.fingerprint}; open it with those, or build "
-                "another library"
+                f"{backend.name} holds vectors of the {what} {facts.fingerprint}, not of "
+                f"{made.fingerprint}; {remedy}, or build another library"
             )
         if made and kind_of(made) != facts.kind:
             raise RhovecError(

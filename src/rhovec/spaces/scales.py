@@ -68,7 +68,11 @@ def schema_of(
 
     Variables that are discrete, or only 0 and 1 in the traces, keep their values.
     """
-    units = units or {}
+    units = {} if units is None else units
+    if not isinstance(units, Mapping):
+        raise TraceError(f"units must be a dict from variables to units, not {units!r:.80}")
+    if not isinstance(discrete, Iterable):
+        raise TraceError(f"discrete must be a list of variables, not {discrete!r:.80}")
     names = [discrete] if isinstance(discrete, str) else list(discrete)
     for name in [*units, *names]:
         if name not in given.variables:

@@ -108,6 +108,8 @@ class Space:
             raise RhovecError(f"error must be above 0 and below 1, not {error!r}")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise RhovecError(f"seed must be a whole number >= 0, not {seed!r}")
+        if not isinstance(centred, bool):
+            raise RhovecError(f"centred must be True or False, not {centred!r:.80}")
         given = as_given(traces, variables)
         n = len(given.values)
         different = len({trace.tobytes() for trace in given.values})

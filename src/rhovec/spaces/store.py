@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -141,8 +142,10 @@ def save(folder: Path, content: Content) -> None:
 
 def read(folder: Path) -> Content:
     where = str(folder / DESCRIPTION)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise RhovecError(f"there is no space: {folder} is not a folder")
+    if not os.path.exists(where):
+        raise RhovecError(f"{folder}: there is no space in this folder, as it has no {DESCRIPTION}")
     for last in (False, True):  # a space that is saved meanwhile has a new data file
         try:
             description = json.loads((folder / DESCRIPTION).read_bytes())

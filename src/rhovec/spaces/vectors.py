@@ -25,6 +25,7 @@ from ..kernel import BooleanKernel, CentredKernel, IntegratedKernel, StlKernel
 from ..models import model as models
 from ..models.heads import Kind, make_head
 from ..models.model import Model, Precision
+from ..models.store import CONFIG
 from ..traces import BaseMeasure, Measure, TraceMeasure
 from .space import Space
 from .store import DESCRIPTION
@@ -175,6 +176,11 @@ def load(
         vector is then the same to the last bit in every batch.
     """
     if path is None or not os.path.exists(Path(path) / DESCRIPTION):
+        if path is not None and os.path.isdir(path) and not os.path.exists(Path(path) / CONFIG):
+            raise RhovecError(
+                f"{path}: no space in this folder, as it has neither {DESCRIPTION}, of a space of "
+                f"traces, nor {CONFIG}, of a model"
+            )
         return models.load(path, device, precision)
     if device is not None or precision != "float32":
         raise RhovecError(

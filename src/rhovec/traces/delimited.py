@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import TraceError
-from .cells import NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
+from .cells import MISSING, NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
 from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
@@ -44,6 +44,7 @@ class Text:
         self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
         self._file = file
         self._strict = options.strict
+        self._reads_all = options.variables is None and not options.mentioned
         with file.open("rb") as stream:
             sample = stream.read(SAMPLE_BYTES)
         self._encoding = options.encoding or _encoding(sample)
@@ -143,6 +144,8 @@ class Text:
         raise self._ragged(line, len(row), width)
 
     def _ragged(self, line: int, found: int, width: int) -> TraceError:
+        if not found:
+            return TraceError(f"{self.name}:{line}: a blank line in the table; remove it")
         cells = "1 cell" if found == 1 else f"{found} cells"
         advice = "quote a cell that holds the separator" if found > width else "complete the line"
         return TraceError(f"{self.name}:{line}: {cells}, but the header has {width}; {advice}")
@@ -162,9 +165,13 @@ class Text:
         if not cell:
             reason = "the cell is empty"
         elif is_number(cell):
-            reason = f"{cell} is not finite; give every value"
+            reason = f"{cell} is not finite"
         else:
-            reason = f"{cell[:40]!r} is not a number"
+            reason = f"{cell[:40]!r} is not a number" + self._advice(column)
+        if cell.lower() in MISSING:
+            reason += "; fill it in, or resample the trace (rv.resample)"
+        elif is_number(cell):
+            reason += "; give every value"
         return TraceError(f"{self.name}:{line}, column {name!r}: {reason}")
 
     @contextmanager
@@ -177,7 +184,14 @@ class Text:
             if error.reason == NOT_FINITE:
                 raise self.incomplete(row, column) from None
             line, _ = self.row(row)
-            raise TraceError(f"{self.name}:{line}, column {column!r}: {error.reason}") from None
+            advice = self._advice(column) if error.reason.endswith("is not a number") else ""
+            raise TraceError(
+                f"{self.name}:{line}, column {column!r}: {error.reason}{advice}"
+            ) from None
+
+    def _advice(self, column: str) -> str:
+        """What else can be done about a text in a column that nobody asked for by name."""
+        return "; correct it, or leave the column out with variables=[...]" * self._reads_all
 
 
 def _encoding(sample: bytes) -> str:

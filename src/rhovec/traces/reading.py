@@ -33,6 +33,7 @@ class Traces:
     values: list[np.ndarray]  # one array (V, P_i) float64 per trace
     ids: tuple[str, ...]  # one per trace
     dt: float | None  # sampling step in seconds, from the time columns; None without them
+    left_out: tuple[str, ...] = ()  # columns without a number that were asked to be skipped
 
 
 def read_traces(
@@ -43,6 +44,7 @@ def read_traces(
     id_column: str | None = None,
     time_column: str | None = None,
     mentioned: Collection[str] = (),
+    skip_texts: bool = False,
 ) -> Traces:
     """Read traces from files, or from all files of a folder.
 
@@ -56,17 +58,21 @@ def read_traces(
     time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
         has one of them and it is not among the variables).
     mentioned: names that matter. If a column cannot be read, only columns of these names are.
+    skip_texts: leave out columns in which no trace has a number, unless `variables` names them.
     """
     names = None if variables is None else as_names(variables)
     options = checked(Options(layout, names, id_column, time_column, strict=True))
     files = find_files([paths] if isinstance(paths, str | Path) else paths)
     try:
         found = list(read_files(files, options))
+        texts = _without_numbers(found) if skip_texts and names is None else ()
+        found = [(name, _without(part, texts)) for name, part in found]
         for _, part in found:
             in_order(part, found[0][1])
     except TraceError:
         if not mentioned:
             raise
+        texts = ()
         found = list(read_files(files, replace(options, mentioned=frozenset(mentioned))))
     first = found[0][1]
     values = [in_order(part, first) for _, part in found]
@@ -75,7 +81,27 @@ def read_traces(
         values,
         tuple(name for name, _ in found),
         sampling_step([part for _, part in found]),
+        texts,
     )
+
+
+def _without_numbers(found: Sequence[tuple[str, Part]]) -> tuple[str, ...]:
+    """Columns in which no trace has a number."""
+    named = dict.fromkeys(name for _, part in found for name in part.series)
+    numbers = {
+        name
+        for _, part in found
+        for name, series in part.series.items()
+        if series.kind != "enumeration" and not np.isnan(series.values).all()
+    }
+    if not numbers:  # an error names the first
+        return ()
+    return tuple(name for name in named if name not in numbers)
+
+
+def _without(part: Part, names: Collection[str]) -> Part:
+    series = {name: one for name, one in part.series.items() if name not in names}
+    return part._replace(series=series)
 
 
 def in_order(part: Part, first: Part) -> np.ndarray:
@@ -116,7 +142,7 @@ def sampling_step(parts: Sequence[Part]) -> float | None:
     refuse(lambda steps: steps <= 0, "it must increase")
     refuse(
         lambda steps: abs(steps - usual) > MAX_JITTER * usual,
-        f"the usual step is {usual:g}; resample the trace evenly",
+        f"the usual step is {usual:g}; resample the trace (rv.resample)",
     )
     return shortest_step(every_step, np.concatenate([times for _, times in timed]))
 

@@ -39,7 +39,6 @@ from ..models import store
 from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
 from ..models.heads import Kind, make_head
-from ..models.model import DEFAULT
 from .device import to_device
 from .loop import (
     Batch,
@@ -47,6 +46,7 @@ from .loop import (
     RunConfig,
     Task,
     begin_with,
+    model_folder,
     part_of,
     rows_to_reserve,
     run,
@@ -357,7 +357,7 @@ class EncoderTask(Task[Encoder]):
         A head that is fitted may also have another dimension, as what is trained does not depend on it.
         """
         config = self.config
-        about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
+        about, tensors = store.read(model_folder(config.origin))
         there, tensors = with_points(EncoderConfig(**about["encoder"]), tensors, config.points)
         there, tensors = with_channels(there, tensors, config.channels)
         there = replace(there, pooling=config.pooling)  # which has no tensors of its own
@@ -497,7 +497,7 @@ def origin_of(config: Config) -> Encoder | None:
     """The encoder that a training began with, if it has the same shape."""
     if not config.origin:
         return None
-    about, tensors = store.read(DEFAULT if config.origin == "shipped" else config.origin)
+    about, tensors = store.read(model_folder(config.origin))
     there, shape = EncoderConfig(**about["encoder"]), part_of(config, EncoderConfig)
     if replace(there, head=make_head(there).name) != shape:
         return None

@@ -55,6 +55,7 @@ from .loop import (
     RunConfig,
     Task,
     begin_with,
+    model_folder,
     part_of,
     rows_to_reserve,
     run,
@@ -75,12 +76,14 @@ class Config(RunConfig):
     steps: int = 60_000  # optimiser steps
     batch: int = 1024  # formulae per step
     vectors: str = "neural"  # neural: the encoder's; anchors: exact kernel values to fixed formulae
-    model: str = ""  # folder of the encoder; empty: the shipped one
+    model: str = ""  # the encoder: a model folder, or 'shipped' or empty for the shipped one
     traces: int = 2048  # anchors: traces of the kernel
     sigma2: float = 0.2  # anchors: of the kernel
     noise: float = 0.05  # expected length of the noise that is added to a unit vector
     corpus: str = "simplest"  # simplest: simplest forms as targets; families: the corpus as it is
-    origin: str = ""  # initial weights: folder of a model with a decoder, or empty for random
+    origin: str = (
+        ""  # initial weights: a model folder with a decoder, 'shipped', or empty for random
+    )
     tokens: str = "prefix"  # prefix or text
     width: int = 256  # of the decoder
     layers: int = 7  # of the decoder
@@ -315,7 +318,7 @@ class DecoderTask(Task[Decoder]):
         torch.manual_seed(config.seed)
         self.student = Decoder(part_of(config, DecoderConfig)).to(self.device)
         if config.origin:
-            stored = store.read_decoder(config.origin)
+            stored = store.read_decoder(model_folder(config.origin))
             if stored is None:
                 raise RhovecError(f"the model in {config.origin} has no decoder to start from")
             begin_with(self.student, *stored)
@@ -356,7 +359,7 @@ def for_model(config: Config) -> Config:
     """The configuration with the channels and points of the encoder that it names."""
     if config.vectors != "neural" or not config.model:
         return config
-    encoder = store.read(config.model)[0]["encoder"]
+    encoder = store.read(model_folder(config.model))[0]["encoder"]
     return replace(config, channels=encoder["channels"], points=encoder["points"])
 
 

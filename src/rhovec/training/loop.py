@@ -23,6 +23,7 @@ from torch import Tensor
 from ..errors import RhovecError
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder, Packed
+from ..models.model import DEFAULT
 from .device import Recorded, ahead
 from .optimisers import make_optimisers, schedule
 from .records import draw_curves, open_record, resume, save_checkpoint, tensors_of
@@ -209,6 +210,11 @@ def preset(presets: Mapping[str, AnyConfig], name: str, **changes: Any) -> AnyCo
     if name not in presets:
         raise RhovecError(f"preset must be one of {', '.join(presets)}, not {name!r}")
     return replace(presets[name], **{k: v for k, v in changes.items() if v is not None})
+
+
+def model_folder(name: str) -> str:
+    """The folder that a field names: of the shipped model if it is 'shipped' or empty."""
+    return str(DEFAULT) if name in ("", "shipped") else name
 
 
 def part_of(config: RunConfig, kind: type[Part]) -> Part:

@@ -72,7 +72,7 @@ class OwnTraces:
             kept = len(values) - int(HELD_OUT * len(values))
             values, other = values[np.sort(order[:kept])], values[np.sort(order[kept:])]
         else:
-            other = channel_values(schema, as_given(held_out, variables))
+            other = channel_values(schema, as_given(held_out, variables), "the held-out traces")
             if other.shape[2] != values.shape[2]:
                 raise TraceError(
                     f"the held-out traces have {other.shape[2]} points, but the others "
@@ -80,8 +80,8 @@ class OwnTraces:
                 )
         if len(values) < FEWEST:
             raise TraceError(
-                f"there are {len(values)} traces to distil, which say too little about a kernel; give "
-                f"{FEWEST} or more"
+                f"{len(values)} traces to distil, beside {len(other)} held out, say too little about a "
+                f"kernel; give {FEWEST} or more"
             )
         return cls(schema, values, other)
 
@@ -113,7 +113,7 @@ class OwnTraces:
         }
 
 
-def channel_values(schema: Schema, traces: Given) -> np.ndarray:
+def channel_values(schema: Schema, traces: Given, which: str = "the traces") -> np.ndarray:
     """The schema's channels on traces, standardised: (N, channels, P) float32."""
     if schema.stride > 1:
         raise TraceError(
@@ -122,7 +122,7 @@ def channel_values(schema: Schema, traces: Given) -> np.ndarray:
     missing = {n for c in schema.channels for n in c.variables} - set(traces.variables)
     if missing:
         raise TraceError(
-            f"the traces have no variable {min(missing)!r}; they have {', '.join(traces.variables)}"
+            f"{which} have no variable {min(missing)!r}; they have {', '.join(traces.variables)}"
         )
     n, _, points = traces.values.shape
     out = np.empty((n, len(schema.channels), points), np.float32)

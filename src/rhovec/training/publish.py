@@ -28,9 +28,9 @@ from ..models import store
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder
 from ..models.heads import Kind
-from ..models.model import DEFAULT
 from ..traces import BaseMeasure
 from . import distill, invert
+from .loop import model_folder
 from .own import OwnTraces
 from .records import environment, write_json
 from .teachers import kernel_name, make_kernel, reseeded
@@ -139,13 +139,13 @@ def publish_decoder(
     tensors = round_weights(decoder)
     checked = replace(config, shown=shown)
     figures = invert.Validation(checked, vector_source(config), shown).measure(decoder)
-    about, encoder = store.read(config.model or DEFAULT)
+    about, encoder = store.read(model_folder(config.model))
     store.save(
         folder / "model",
         about["encoder"],
         encoder,
         {name: about[name] for name in (*store.FACTS, *store.OPTIONAL) if name in about},
-        store.read_traces(config.model or DEFAULT),
+        store.read_traces(model_folder(config.model)),
     )
     facts: dict[str, Any] = {
         "training": {**asdict(config), **environment(config.device)},

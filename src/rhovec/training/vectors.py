@@ -17,12 +17,11 @@ from ..kernel import kernel_of_cosine
 from ..models import store
 from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
-from ..models.model import DEFAULT
 from ..robustness import lowering
 from ..traces import BaseMeasure
 from .device import to_device
 from .distill import BANDS, embed
-from .loop import rows_to_reserve
+from .loop import model_folder, rows_to_reserve
 from .teachers import unit_robustness
 
 ANCHOR_SEED = 20_000  # of the anchors, and of the traces that they are compared on
@@ -54,7 +53,7 @@ class Neural:
     """Vectors of a frozen encoder; on a GPU in bfloat16, whose error is smaller than the noise."""
 
     def __init__(self, config: Any):
-        about, tensors = store.read(config.model or DEFAULT)
+        about, tensors = store.read(model_folder(config.model))
         self.config = EncoderConfig(**about["encoder"])
         if config.dimension != self.config.dimension:
             raise RhovecError(
