@@ -301,6 +301,16 @@ def test_mistakes_about_traces_are_named(drive: Path, tmp_path: Path) -> None:
     assert refused(*base, "--dt", "x").startswith("--dt must be a positive decimal number")
 
 
+def test_a_step_that_the_times_contradict_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("time,speed\n0,1\n1,2\n2,3\n")
+    for dt, said in (("0.1", "--dt 0.1, but the times of the traces are 1 s apart"), ("1.0", "")):
+        result = runner.invoke(app, ["robustness", "always speed > 0", "-t", str(file), "--dt", dt])
+        assert result.exit_code == 0 and said in result.stderr and bool(said) == bool(result.stderr)
+    fleet = ("--results", tmp_path / "out", "--dt", "auto")
+    assert "give the step in seconds" in refused("robustness", "speed > 0", "-t", file, *fleet)
+
+
 def test_columns_that_no_formula_uses_do_not_matter(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("time,speed,note,note,\n0,1,ok,ok,\n1,2,0x1,,7\n")

@@ -126,6 +126,9 @@ def test_names_units_and_spaces(model: Model, tmp_path: Path) -> None:
     report = rv.embed_files(tmp_path / "f.txt", out=tmp_path / "out", schema=schema)
     assert (report.formulae, report.refused) == (1, 1)
     assert np.allclose(vectors_of(rows_of(tmp_path / "out")), model.embed(["always[0,4] x_0 < 1"]))
+    for wrong in ({"kind": "cosin"}, {"dt": "x"}):  # not an error of each line
+        with pytest.raises(RhovecError, match=r"(kind|dt) must be"):
+            rv.embed_files(tmp_path / "f.txt", out=tmp_path / "o", **wrong)
     with pytest.raises(RhovecError, match="dt: the schema says"):
         rv.embed_files(tmp_path / "f.txt", out=tmp_path / "o", schema=schema, dt=1)
     space = rv.Space.fit(drives(), NAMES)

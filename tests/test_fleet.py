@@ -232,11 +232,76 @@ def test_a_run_is_resumed(
         with pytest.raises(RhovecError, match="name another folder"):
             evaluate(FORMULAE, place, out=out, **{"rows": True, **change})  # type: ignore[arg-type]
     (out / lost[0]).write_bytes(b"PAR1")
-    with pytest.raises(RhovecError, match=f"{lost[0]}: is no result file"):
+    with pytest.raises(RhovecError, match=f"{lost[0]}: damaged"):
         evaluate(FORMULAE, place, out=out, rows=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(RhovecError, match="cannot be used for results"):
         evaluate(FORMULAE, place, out=tmp_path / "file")
+
+
+def test_a_flipped_bit_in_a_result_file_is_noticed(tmp_path: Path) -> None:
+    """A resumed run believed whatever counts a damaged file had."""
+    pq.write_table(lists(draw(20, 0)), tmp_path / "a.parquet")
+    out = tmp_path / "out"
+    whole = evaluate(FORMULAE[:2], tmp_path / "a.parquet", out=out)
+    (path,) = out.iterdir()
+    data, rng, outcomes = path.read_bytes(), random.Random(0), set()
+    for _ in range(200):
+        damaged = bytearray(data)
+        damaged[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            again = evaluate(FORMULAE[:2], tmp_path / "a.parquet", out=out)
+            outcomes.add(again.summaries == whole.summaries)
+        except RhovecError as error:
+            outcomes.add(str(error).endswith("remove it and run again"))
+    assert outcomes == {True}
+
+
+def test_results_among_the_traces_are_no_traces(tmp_path: Path) -> None:
+    pq.write_table(lists(draw(5, 0)), tmp_path / "a.parquet")
+    for out in (tmp_path, tmp_path / "out"):
+        first = evaluate("x_0 > 0", tmp_path, out=out)
+        again = evaluate("x_0 > 0", tmp_path, out=out)
+        assert (again.files, again.resumed) == (1, 1) and again.summaries == first.summaries
+        for path in out.glob("part-*"):
+            path.unlink()
+    evaluate("x_0 > 0", tmp_path / "a.parquet", out=tmp_path / "out")
+    with pytest.raises(RhovecError, match="holds only results; name a folder of traces"):
+        evaluate("x_0 > 0", tmp_path / "out", out=tmp_path / "out")
+
+
+def test_a_file_that_is_named_twice_counts_once(folder: tuple[Path, np.ndarray]) -> None:
+    place, _ = folder
+    once = evaluate(FORMULAE, place)
+    assert evaluate(FORMULAE, [place, *place.glob("*.parquet")]).summaries == once.summaries
+
+
+def test_rows_are_numbered_as_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In errors and names, also where a file is cut."""
+    x = draw(9, 0)
+    x[7, 1, 3] = np.nan
+    for name, table in (("lists", lists(x)), ("wide", wide(x))):
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=len(table) // 3 - 1)
+        found = []
+        for size in (1, 1 << 30):
+            monkeypatch.setattr(cuts, "TASK_BYTES", size)
+            (bad,) = evaluate("x_1 > 0", tmp_path / f"{name}.parquet").unread
+            found.append(bad.message)
+        assert found[0] == found[1] and ("row 8," in found[0] or "row 284," in found[0])
+    same = lists(draw(8, 0)).set_column(0, "trace", pa.array(["a"] * 8))
+    pq.write_table(same, tmp_path / "same.parquet", row_group_size=2)
+    monkeypatch.setattr(cuts, "TASK_BYTES", 1)
+    worst = evaluate("x_1 > 0", tmp_path / "same.parquet").summaries[0].worst
+    assert sorted(one.trace for one in worst) == [f"a/{i}" for i in range(8)]
+
+
+def test_what_is_wrong_names_its_file(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", draw(2, 0))
+    (bad,) = evaluate("speed > 0", tmp_path).unread
+    assert bad.message.startswith(f"{tmp_path / 'a.npy'}: a formula uses speed")
+    with pytest.raises(RhovecError, match=r"client must be a distributed.Client, not 'tcp"):
+        evaluate("x_0 > 0", tmp_path, client="tcp://10.0.0.5:8786")
 
 
 # -- an object store -------------------------------------------------------------------------------

@@ -82,6 +82,8 @@ def _there(
     function: Callable[..., T], tasks: Iterator[tuple[int, tuple[Any, ...]]], client: Any
 ) -> Iterator[tuple[int, T]]:
     distributed = _distributed()
+    if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
+        raise RhovecError(f"client must be a distributed.Client, not {client!r:.80}")
     waiting: dict[Any, int] = {}
     asked = -LOOK
     try:

@@ -137,7 +137,6 @@ def test_batches_are_the_stream_cut_anywhere(tiny: Config) -> None:
         ({"corpus": "none"}, "corpus must be"),
         ({"optimiser": "sgd"}, "optimiser must be"),
         ({"tokens": "bytes"}, "tokens must be"),
-        ({"dimension": 25}, "dimension must be the encoder's, 24"),
         ({"heads": 3}, "multiple of heads"),
         ({"model": "nowhere/at/all"}, "there is no model"),
     ],
@@ -149,6 +148,12 @@ def test_wrong_fields_are_named(
         train(replace(tiny, **changes), tmp_path)
     with pytest.raises(RhovecError, match="preset"):
         loop.preset(invert.PRESETS, "huge")
+
+
+def test_the_shape_of_the_vectors_is_the_encoders(tiny: Config) -> None:
+    assert invert.for_model(replace(tiny, dimension=25, points=7)).dimension == tiny.dimension
+    with pytest.raises(RhovecError, match="dimension must be the encoder's, 1024"):
+        invert.DecoderTask(replace(tiny, model="", dimension=25))
 
 
 # -- the pieces ----------------------------------------------------------------------------------------

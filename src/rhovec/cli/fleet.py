@@ -54,6 +54,8 @@ def summarise(
 
     if not reading.traces:
         raise RhovecError("no traces given: name a file or a folder with --traces")
+    if reading.dt == "auto":
+        raise RhovecError("--dt auto: files may have different steps; give the step in seconds")
     requirements = reading.requirements()
     with connected(scheduler) as client, progress_bar("traces") as progress:
         report = evaluate_files(
@@ -66,9 +68,8 @@ def summarise(
     if report.unread:
         sys.stdout.flush()
         messages = [one.message for one in report.unread]
-        tell(
-            f"{counted(len(messages), 'file')} of {report.files:,} could not be evaluated", messages
-        )
+        count = len({one.file for one in report.unread})
+        tell(f"{counted(count, 'file')} of {report.files:,} could not be evaluated", messages)
         raise typer.Exit(2)
 
 

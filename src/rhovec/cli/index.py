@@ -453,7 +453,8 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
         for word in ("added", "deleted")
         if word in facts
     ]
-    words.append(f"{facts['formulae']:,} formulae in {facts.get('library', 'the library')}")
+    count = facts["formulae"]
+    words.append(f"{count:,} formula{'e' * (count != 1)} in {facts.get('library', 'the library')}")
     words += ["all as they were written"] if facts.get("verified") else []
     print("; ".join(words))
 

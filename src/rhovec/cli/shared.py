@@ -14,6 +14,7 @@ import typer
 
 from ..errors import Problem, RequirementError, RhovecError
 from ..formula import Schema
+from ..formula.options import exact_step
 from ..formula.requirements import (
     Requirement,
     Statement,
@@ -415,6 +416,17 @@ class TraceReading(TraceFiles, Reading):
             rich_help_panel=READING,
         ),
     ] = None
+
+    def read_traces(self, mentioned: Iterable[str] = (), skip_texts: bool = False) -> Traces | None:
+        found = super().read_traces(mentioned, skip_texts)
+        if found and found.dt and self.dt not in (None, "auto") and (
+            float(exact_step(self.dt)) != found.dt
+        ):  # fmt: skip
+            note(
+                f"warning: --dt {self.dt}, but the times of the traces are {found.dt:g} s apart; "
+                "--dt auto takes these"
+            )
+        return found
 
     def read(self, schema: Path | None) -> tuple[list[Requirement], Traces | None]:
         """The requirements and the traces that they are about.

@@ -286,7 +286,7 @@ def space(
         return
     print(
         f"{out}: {made.dimension} numbers per formula, from {facts['traces']:,} traces. Mean error of "
-        f"K: {made.error:.4f} on these traces, {made.standard_error:.4f} as there are not more of them."
+        f"K: {made.error:.4f} on these traces, and {made.standard_error:.4f} for want of more traces."
     )
 
 

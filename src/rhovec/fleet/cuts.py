@@ -146,43 +146,34 @@ def _read_parquet(piece: Piece, options: Options) -> Arrays:
         if piece.last is None:
             table = found.read(columns=used, use_threads=cores() > 1)
             return traces_of(table, piece.file, options)
-        if _is_listed(found, roles):
-            return _numbered(found, piece, used, roles, options)
-        table = _between_traces(found, piece, used, roles)
-        return traces_of(table, piece.file, options) if table.num_rows else ([], None, ())
-
-
-def _numbered(found: Any, piece: Piece, used: list[str], roles: Any, options: Options) -> Arrays:
-    """Row groups whose rows are traces; without identifiers, their numbers are those of the file."""
-    assert piece.last is not None
-    table = found.read_row_groups(
-        range(piece.first, piece.last), columns=used, use_threads=cores() > 1
-    )
-    if roles.id is None and table.num_rows:
+        table = found.read_row_groups(
+            range(piece.first, piece.last), columns=used, use_threads=cores() > 1
+        )
         before = sum(found.metadata.row_group(i).num_rows for i in range(piece.first))
-        ids, values, names = traces_of(table, piece.file, options)
-        return [str(before + int(one)) for one in ids], values, names
-    return traces_of(table, piece.file, options) if table.num_rows else ([], None, ())
+        if not _is_listed(found, roles):
+            n_rows = table.num_rows
+            table, more = _between_traces(found, piece, table, roles)
+            before += n_rows + more - table.num_rows
+        return traces_of(table, piece.file, options, before) if table.num_rows else ([], None, ())
 
 
-def _between_traces(found: Any, piece: Piece, used: list[str], roles: Any) -> Any:
-    """Row groups without the rows of a trace that began before, and with the end of the last one."""
+def _between_traces(found: Any, piece: Piece, table: Any, roles: Any) -> tuple[Any, int]:
+    """Row groups without the rows of a trace that began before, and with the end of the last one: the
+    table, and the number of rows at its end that are not of the piece."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     assert piece.last is not None
     borders = [border for border in _borders(found, roles) if border is not None]
     name = found.schema_arrow.names[roles.id]
-    table = found.read_row_groups(
-        range(piece.first, piece.last), columns=used, use_threads=cores() > 1
-    )
     if piece.first and borders[piece.first - 1][1] == borders[piece.first][0]:
         table = table.filter(pc.not_equal(table.column(name), borders[piece.first][0]))
     last, group = borders[piece.last - 1][1], piece.last
     if piece.first and borders[piece.first - 1][1] == last:
-        return table  # all of it belongs to a trace that began before
+        return table, 0  # all of it belongs to a trace that began before
+    own = table.num_rows
     while group < len(borders) and borders[group][0] == last:
-        more = found.read_row_group(group, columns=used)
+        more = found.read_row_group(group, columns=table.column_names)
         table = pa.concat_tables([table, more.filter(pc.equal(more.column(name), last))])
         group += 1
-    return table
+    return table, table.num_rows - own

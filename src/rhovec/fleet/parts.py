@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
@@ -23,8 +24,9 @@ from ..tasks import completed
 from ..traces.logs import PathLike
 from ..traces.remote import file_system, first_line, patient, remote_name
 
-FORMAT = 2  # of result files
-KEY = b"rhovec"  # of their metadata
+FORMAT = 3  # of result files
+KEY, SUM = b"rhovec", b"sha256"  # of their metadata: what the task found, and the digest of that
+_NAME = re.compile(r"part-\d{6,}-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,14 @@ def output_name(number: int, content: Any) -> str:
     """Name of a task's result file; content: all that the result depends on."""
     text = json.dumps((FORMAT, content), default=sorted)
     return f"part-{number:06d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.parquet"
+
+
+def is_result(file: str, folder: str | None) -> bool:
+    """Whether this is a result file in the folder, which may hold the files to be read, too."""
+    above, _, name = file.partition("?")[0].rpartition("/")
+    return folder is not None and above == folder.partition("?")[0].rstrip("/") and bool(
+        _NAME.fullmatch(name)
+    )  # fmt: skip
 
 
 def run(
@@ -113,7 +123,9 @@ def do_task(
         return _read(kind, out, name)
     part, table = work(plan, task)
     if out is not None:
-        _write(out, name, table.replace_schema_metadata({KEY: part.to_json()}))
+        text = part.to_json()
+        facts = {KEY: text, SUM: hashlib.sha256(text.encode()).hexdigest()}
+        _write(out, name, table.replace_schema_metadata(facts))
     return part
 
 
@@ -136,7 +148,8 @@ def _known(out: str | None, names: Sequence[str]) -> set[str]:
     there = {one.base_name for one in found if one.base_name.startswith("part-")}
     if there - set(names):
         raise RhovecError(
-            f"{out}: holds results of other formulae, files or options; name another folder"
+            f"{out}: holds results of other formulae, files or options, or of another rhovec; name "
+            "another folder"
         )
     return there
 
@@ -159,18 +172,22 @@ def _write(out: str, name: str, table: Any) -> None:
 
 
 def _read(kind: type[P], out: str, name: str) -> P:
+    import pyarrow
     from pyarrow import parquet
 
     system, path = file_system(out)
 
     def read() -> P:
         with system.open_input_file(f"{path}/{name}") as stream:
-            return kind.from_json(parquet.read_schema(stream).metadata[KEY].decode())
+            facts = parquet.read_schema(stream).metadata
+            if hashlib.sha256(facts[KEY]).hexdigest() != facts[SUM].decode():
+                raise ValueError("what it says was changed")
+            return kind.from_json(facts[KEY].decode())
 
     try:
         part: P = patient(out, read)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
         raise RhovecError(
-            f"{out}/{name}: is no result file ({first_line(error)}); remove it and run again"
+            f"{out}/{name}: damaged ({first_line(error)}); remove it and run again"
         ) from None
     return part

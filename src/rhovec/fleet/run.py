@@ -132,7 +132,16 @@ def evaluate_files(
     names = None if variables is None else as_names(variables)
     used = tuple(dict.fromkeys(name for phi in listed for name in phi.variables)) or None
     options = checked(Options(layout, names or used, id_column, time_column, strict=True))
-    files = find_stored([source] if isinstance(source, str | Path) else source)
+    place = None if out is None else parts.folder_of(out)
+    files = [
+        file
+        for file in dict.fromkeys(
+            find_stored([source] if isinstance(source, str | Path) else source)
+        )
+        if not parts.is_result(file.name, place)
+    ]
+    if not files:
+        raise RhovecError(f"{place}: it holds only results; name a folder of traces")
     plan = Plan(tuple(map(str, listed)), options, names, end, rows)
     facts = {file.name: (file.size, file.changed) for file in files}
     shared = (plan.formulae, asdict(plan.options), plan.arrays, plan.end, plan.rows)
@@ -141,7 +150,6 @@ def evaluate_files(
         parts.output_name(i, (shared, [(*piece, *facts[piece.file]) for piece in task]))
         for i, task in enumerate(tasks)
     ]
-    place = None if out is None else parts.folder_of(out)
     total, resumed = parts.run(run_task, Part, plan, tasks, place, outputs, client, progress)
     return FleetReport(
         plan.formulae, ids if len(ids) == len(listed) else ("",) * len(listed), total.summaries,
@@ -158,8 +166,10 @@ def run_task(plan: Plan, pieces: Sequence[Piece]) -> tuple[Part, Any]:
             ids, values = _evaluated(plan, piece)
         except (RhovecError, OSError, MemoryError) as error:
             reason = str(error) if isinstance(error, RhovecError) else (
-                f"{piece.file}: cannot be read: {first_line(error)}"
+                f"cannot be read: {first_line(error)}"
             )  # fmt: skip
+            if piece.file not in reason:
+                reason = f"{piece.file}: {reason}"
             total = replace(total, unread=(*total.unread, Unread(piece.file, reason)))
             continue
         own = tuple(Summary.of(one, ids, piece.file) for one in values)

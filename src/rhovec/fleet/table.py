@@ -121,10 +121,13 @@ def joined(tables: Sequence[Any]) -> Any:
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def traces_of(table: Any, file: str, options: Options) -> tuple[list[str], Any, tuple[str, ...]]:
+def traces_of(
+    table: Any, file: str, options: Options, before: int = 0
+) -> tuple[list[str], Any, tuple[str, ...]]:
     """The traces of an Arrow table: identifiers, values for the engine, and variables.
 
     Identifiers are those of the id column; without one, numbers of rows, or "" for a single trace.
+    before: rows of the file above the table.
     """
     try:
         import pyarrow
@@ -134,10 +137,10 @@ def traces_of(table: Any, file: str, options: Options) -> tuple[list[str], Any, 
         whole = pyarrow.table(table)
     except (TypeError, ValueError):
         raise TraceError(f"{file}: no readable table") from None
-    quick = _equal_lists(whole, file, options)
+    quick = _equal_lists(whole, file, options, before)
     if quick is not None:
         return quick
-    return as_arrays(read_frame(whole, file, options))
+    return as_arrays(read_frame(whole, file, options, before))
 
 
 class Columns(NamedTuple):
@@ -173,7 +176,7 @@ def as_arrays(parts: Sequence[Part]) -> tuple[list[str], Any, tuple[str, ...]]:
 
 
 def _equal_lists(
-    table: Any, file: str, options: Options
+    table: Any, file: str, options: Options, before: int
 ) -> tuple[list[str], Columns, tuple[str, ...]] | None:
     """Lists of one length, without gaps and times, at once; None for all other tables."""
     import pyarrow as pa
@@ -204,7 +207,7 @@ def _equal_lists(
     if len({column.shape for column in columns}) > 1 or not columns[0].size:
         return None
     if roles.id is None:
-        ids = [str(row) for row in range(table.num_rows)]
+        ids = [str(before + row) for row in range(table.num_rows)]
     else:
         found = table.column(roles.id)
         if found.null_count:

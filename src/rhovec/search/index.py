@@ -357,7 +357,7 @@ class Index:
                     f"gave one of {points.shape[1]}"
                 )
         # Rounded as stored, so that a formula is found with similarity 1. With eight bits it is so
-        # anyway, to six digits, and rounding twice would lose more.
+        # nearly, to four digits, and rounding twice would lose more.
         numbers = facts.numbers if facts.stored != "int8" else Numbers("float32", facts.dimension)
         return numbers.decode(numbers.encode(points)), formulae, single
 

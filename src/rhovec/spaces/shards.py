@@ -136,6 +136,8 @@ def embed_files(
     """
     loaded = load(space, device, precision) if space is not None else load(None, device, precision)
     chosen, own = kind or ("kernel" if isinstance(loaded, Model) else "cosine"), loaded.schema
+    if chosen not in ("kernel", "cosine"):
+        raise RhovecError(f'kind must be "kernel" or "cosine", not {kind!r}')
     if not isinstance(loaded, Model) and chosen != "cosine":
         raise RhovecError("a space of traces has cosine vectors; kind kernel is for models")
     if own is not None and schema is not None:
@@ -146,6 +148,7 @@ def embed_files(
     if clash := sorted(given.keys() & reading.keys()):
         raise RhovecError(f"{', '.join(clash)}: the schema says these")
     reading |= given
+    parse("true", **reading)  # a wrong option is wrong for all lines
     named = None if space is None else str(space)
     if named is not None and os.path.isdir(named) and named not in shipped():
         named = os.path.abspath(named)

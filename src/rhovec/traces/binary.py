@@ -20,17 +20,18 @@ NO_PYARROW = 'reading {} needs pyarrow: pip install "rhovec[data]"'
 
 
 class Rows:
-    """A table whose rows are counted from 1."""
+    """A table whose rows are counted from 1, after those `before` that stand above it in its file."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, before: int = 0):
         self.name = name
+        self.before = before
 
     def where(self, row: int) -> str:
-        return f", row {row + 1}"
+        return f", row {self.before + row + 1}"
 
     def incomplete(self, row: int, column: str) -> TraceError:
         return TraceError(
-            f"{self.name}, row {row + 1}, column {column!r}: missing or not finite; give every value"
+            f"{self.name}{self.where(row)}, column {column!r}: missing or not finite; give every value"
         )
 
 
@@ -205,24 +206,27 @@ def read_parquet(file: Path, options: Options) -> list[Part]:
     return _from_arrow(str(file), found, options)
 
 
-def read_frame(frame: Any, name: str, options: Options) -> list[Part]:
-    """The traces of anything with Arrow's interface: a frame of pandas or polars, an Arrow table."""
+def read_frame(frame: Any, name: str, options: Options, before: int = 0) -> list[Part]:
+    """The traces of anything with Arrow's interface: a frame of pandas or polars, an Arrow table.
+
+    before: rows of the file above the frame, if that is a part of one.
+    """
     try:
         import pyarrow
     except ImportError:
         raise MissingDependencyError(NO_PYARROW.format("frames")) from None
     try:
-        return _from_arrow(name, pyarrow.table(frame), options)
+        return _from_arrow(name, pyarrow.table(frame), options, before)
     except (pyarrow.ArrowException, TypeError) as error:
         raise TraceError(f"{name}: not a readable table: {str(error).splitlines()[0]}") from None
 
 
-def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:
+def _from_arrow(name: str, found: Any, options: Options, before: int = 0) -> list[Part]:
     header = list(found.column_names)
     roles = find_roles(name, header, options)
     if not found.num_rows:
         raise TraceError(f"{name}: the table has no rows")
-    source = Rows(name)
+    source = Rows(name, before)
     ids = None
     if roles.id is not None:
         ids = _arrow_codes(source, header[roles.id], found.column(roles.id))
@@ -246,7 +250,7 @@ def _from_arrow(name: str, found: Any, options: Options) -> list[Part]:
             rows = np.flatnonzero(codes == names.index(variable))
             values = found.column(place).take(rows)
             if _is_text(values.type):
-                text = _ChosenRows(name, rows)
+                text = _ChosenRows(name, rows + before)
                 one = _from_texts(text, variable, _texts(values), None, options)
             else:
                 one = _arrow_series(source, header[place], variable, values, None, options)
@@ -282,7 +286,8 @@ def _texts(values: Any) -> list[str]:
 def _arrow_codes(source: Rows, name: str, values: Any) -> tuple[np.ndarray, list[str]]:
     cells = values.to_pylist()
     if None in cells:
-        raise TraceError(f"{source.name}, row {cells.index(None) + 1}, column {name!r}: is missing")
+        where = source.where(cells.index(None))
+        raise TraceError(f"{source.name}{where}, column {name!r}: is missing")
     known: dict[str, int] = {}
     return np.array([known.setdefault(str(c), len(known)) for c in cells], np.int64), list(known)
 
@@ -323,7 +328,9 @@ def _arrow_series(
         kind = values.type
     by_text = name in options.labels and name not in options.coded
     numeric = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
-    if not options.strict and (is_text or (by_text and (numeric or kinds.is_boolean(kind)))):
+    if (not options.strict or options.skip_texts) and (
+        is_text or (by_text and (numeric or kinds.is_boolean(kind)))
+    ):
         return _from_texts(source, name, _texts(values), unit, options)
     if not (numeric or kinds.is_boolean(kind) or kinds.is_null(kind)):
         raise TraceError(f"{source.name}, column {header!r}: holds {kind}, not real numbers")
@@ -345,7 +352,8 @@ def _from_lists(
     """Each row is a trace, whose variables are lists."""
     parts = []
     for row in range(found.num_rows):
-        place_of = f"{source.name}, row {row + 1}"
+        number = source.before + row
+        place_of = f"{source.name}, row {number + 1}"
 
         def cell(place: int, row: int = row, place_of: str = place_of) -> Any:
             name, scalar = found.column_names[place], found.column(place)[row]
@@ -374,9 +382,9 @@ def _from_lists(
                 )
         if not length:
             raise TraceError(f"{place_of}: the lists are empty")
-        one = str(row) if ids is None else ids[1][ids[0][row]]
+        one = str(number) if ids is None else ids[1][ids[0][row]]
         if ids is not None and len(ids[1]) < found.num_rows:
-            one = f"{one}/{row}"
+            one = f"{one}/{number}"
         parts += [
             part._replace(id=one)
             for part in split_table(Table(here, series, None, times, length), options)

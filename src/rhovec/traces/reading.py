@@ -61,19 +61,25 @@ def read_traces(
     skip_texts: leave out columns in which no trace has a number, unless `variables` names them.
     """
     names = None if variables is None else as_names(variables)
-    options = checked(Options(layout, names, id_column, time_column, strict=True))
+    skip_texts = skip_texts and names is None
+    options = checked(
+        Options(layout, names, id_column, time_column, strict=True, skip_texts=skip_texts)
+    )
     files = find_files([paths] if isinstance(paths, str | Path) else paths)
     try:
         found = list(read_files(files, options))
-        texts = _without_numbers(found) if skip_texts and names is None else ()
+        texts = _without_numbers(found) if skip_texts else ()
         found = [(name, _without(part, texts)) for name, part in found]
         for _, part in found:
             in_order(part, found[0][1])
     except TraceError:
         if not mentioned:
             raise
+        wanted = replace(options, mentioned=frozenset(mentioned), skip_texts=True)
+        found = list(read_files(files, wanted))
+        unread = [name for name in _without_numbers(found) if name not in wanted.mentioned]
+        found = [(name, _without(part, unread)) for name, part in found]
         texts = ()
-        found = list(read_files(files, replace(options, mentioned=frozenset(mentioned))))
     first = found[0][1]
     values = [in_order(part, first) for _, part in found]
     return Traces(

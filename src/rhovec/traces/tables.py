@@ -54,6 +54,7 @@ class Options:
     skip_lines: int = 0
     repair_times: bool = False
     strict: bool = False  # every cell of every column counts, and names are whole headers
+    skip_texts: bool = False  # although strict, columns of text may be there, to be left out
     partial: bool = False  # variables that a file lacks are left out, unless it lacks all
     mentioned: Collection[str] = ()  # without variables: only columns among these, if there is one
 

@@ -356,11 +356,11 @@ class DecoderTask(Task[Decoder]):
 
 
 def for_model(config: Config) -> Config:
-    """The configuration with the channels and points of the encoder that it names."""
+    """The configuration with the channels, points and dimension of the encoder that it names."""
     if config.vectors != "neural" or not config.model:
         return config
     encoder = store.read(model_folder(config.model))[0]["encoder"]
-    return replace(config, channels=encoder["channels"], points=encoder["points"])
+    return replace(config, **{name: encoder[name] for name in ("channels", "points", "dimension")})
 
 
 class Validation:
