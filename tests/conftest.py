@@ -37,10 +37,11 @@ def compiled_sources() -> list[Path]:
 STATE = hashlib.sha256(b"".join(p.read_bytes() for p in compiled_sources())).hexdigest()[:16]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".numba_cache" / STATE))
 
-# The tensors of these tests are small, and threads of torch that wait for each other spin: with one
-# thread the trainings take less than half the time, far less beside other work. Set before torch loads,
-# and for the commands that tests start. NumPy's BLAS does not read this variable.
+# The matrices of these tests are small, and threads of torch and of NumPy's BLAS that wait for each
+# other spin: with one thread the trainings take less than half the time, far less beside other work.
+# Set before they load, and for the commands that tests start.
 os.environ.setdefault("MKL_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Compilation and loaded machines make single examples slow; that is no failure. CI repeats the same
 # examples, so that a red run can be repeated.
@@ -74,3 +75,17 @@ def url(pg: Any) -> Iterator[str]:
         execute(pg.url(), f"CREATE DATABASE {name}")
         yield pg.url(database=name)
         execute(pg.url(), f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[int]:
+    """Port of an object store with an empty bucket, and credentials in the environment."""
+    from .servers import create, store
+
+    with store() as port, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        create(port)
+        yield port

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 import psycopg
@@ -253,3 +254,30 @@ def store(failing: bool = False) -> Iterator[int]:
     finally:
         process.kill()
         process.wait()
+
+
+def put(port: int, key: str, data: bytes) -> None:
+    request = Request(f"http://127.0.0.1:{port}/{key}", data, method="PUT")
+    request.add_header("Content-Type", "application/octet-stream")
+    for left in (2, 1, 0):
+        try:
+            urlopen(request).read()
+            return
+        except OSError:
+            if not left:
+                raise
+
+
+def create(port: int) -> None:
+    put(port, "fleet", b"")
+
+
+def upload(port: int, folder: Path, under: str) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            put(port, f"fleet/{under}/{path.relative_to(folder)}", path.read_bytes())
+
+
+def bucket(port: int, under: str) -> str:
+    """Name of a folder in the bucket `fleet`, which `create` makes."""
+    return f"s3://fleet/{under}?scheme=http&endpoint_override=127.0.0.1:{port}"

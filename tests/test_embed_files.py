@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 from typer.testing import CliRunner
 
 import rhovec as rv
@@ -17,9 +19,10 @@ from rhovec.formula.schema import SchemaChannel
 from rhovec.models import model as models
 from rhovec.models.model import Model, load
 from rhovec.spaces import shards
+from rhovec.traces.remote import file_system
 
 from .models.tiny import save_tiny
-from .servers import cluster
+from .servers import bucket, cluster, create, store, upload
 from .spaces.plant import NAMES, drives
 
 TEXTS = [str(phi) for phi in rv.random_formulae(40, 5)]
@@ -149,6 +152,32 @@ def test_a_worker_with_other_weights_is_refused(model: Model, tmp_path: Path) ->
     other = pytest.raises(RhovecError, match="other weights")
     with cluster() as dask, dask.client() as client, other:  # workers have the shipped model
         rv.embed_files(tmp_path / "f.txt", out=tmp_path / "out", client=client)
+
+
+def test_an_object_store_that_fails(
+    model: Model, s3: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request in ten: the same vectors as in a folder, and the same call resumes."""
+    monkeypatch.setattr(shards, "TASK_BYTES", 300)
+    (tmp_path / "formulae").mkdir()
+    (tmp_path / "formulae" / "f.txt").write_text("\n".join([*TEXTS, "x_0 >"]))
+    rv.embed_files(tmp_path / "formulae", out=tmp_path / "out")
+    with store(failing=True) as port:
+        create(port)
+        upload(port, tmp_path / "formulae", "formulae")
+        source, out = bucket(port, "formulae/"), bucket(port, "out")
+        for earlier in (False, True):
+            result = CliRunner().invoke(app, ["embed", "-F", source, "--results", out])
+            assert result.exit_code == 2 and "f.txt" in result.stderr, result.output
+            assert result.stdout.startswith("40 vectors of 1 file in s3://fleet/out")
+            assert ("by an earlier run" in result.stdout) is earlier
+        system, path = file_system(out)
+        files = sorted(one.path for one in system.get_file_info(fs.FileSelector(path)))
+        found = [row for one in files for row in pq.read_table(one, filesystem=system).to_pylist()]
+        assert int(urlopen(f"http://127.0.0.1:{port}/failures").read()) > 3
+    assert len(files) > 5 and found == rows_of(tmp_path / "out")
+    refused = CliRunner().invoke(app, ["embed", "-F", bucket(s3, "formulae")])
+    assert refused.exit_code == 2 and "add --results" in refused.stderr
 
 
 def test_the_command(model: Model, tmp_path: Path) -> None:

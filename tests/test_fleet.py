@@ -29,7 +29,7 @@ from rhovec.fleet import evaluate_files as evaluate
 from rhovec.fleet import table as tables
 from rhovec.formula.requirements import Requirement
 
-from .servers import NOBODY, Cluster, cluster, store
+from .servers import NOBODY, Cluster, bucket, cluster, create, put, store, upload
 from .soak import fleets
 
 FORMULAE = [str(phi) for phi in rv.random_formulae(12, 3)]
@@ -311,43 +311,6 @@ def test_what_is_wrong_names_its_file(tmp_path: Path) -> None:
 def dask() -> Iterator[Cluster]:
     with cluster() as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def s3(request: pytest.FixtureRequest) -> Iterator[int]:
-    with store() as port, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        create(port)
-        yield port
-
-
-def put(port: int, key: str, data: bytes) -> None:
-    request = Request(f"http://127.0.0.1:{port}/{key}", data, method="PUT")
-    request.add_header("Content-Type", "application/octet-stream")
-    for left in (2, 1, 0):
-        try:
-            urlopen(request).read()
-            return
-        except OSError:
-            if not left:
-                raise
-
-
-def create(port: int) -> None:
-    put(port, "fleet", b"")
-
-
-def upload(port: int, folder: Path, under: str) -> None:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            put(port, f"fleet/{under}/{path.relative_to(folder)}", path.read_bytes())
-
-
-def bucket(port: int, under: str) -> str:
-    return f"s3://fleet/{under}?scheme=http&endpoint_override=127.0.0.1:{port}"
 
 
 def test_an_object_store(

@@ -26,7 +26,9 @@ def assert_measured(rows: list[dict[str, Any]], device: str) -> None:
     assert [r["what"] for r in rows if r["side"] == "reader"] == ["parse"]
     for row in rows:
         assert 0 < row["low"] <= row["value"] <= row["high"]
-        assert row["ram_mb"] > 20 and row["memory_mb"] == pytest.approx(row["ram_mb"] + row["vram_mb"])
+        assert row["ram_mb"] > 20 and row["memory_mb"] == pytest.approx(
+            row["ram_mb"] + row["vram_mb"]
+        )
         assert (row["vram_mb"] > 0) == (device != "cpu")
         assert row["n"] == (1 if row["state"] == "full" else 2)
         assert not row["projected"]

@@ -62,7 +62,7 @@ def test_training_learns(tiny: Config, tmp_path: Path, monkeypatch: pytest.Monke
     """One batch, over and over: its formulae are learnt."""
     work = first_work(tiny)
     monkeypatch.setattr(invert, "work_ahead", lambda *_: (w for w in repeat(work)))
-    train(replace(tiny, steps=60, validate=60, width=64), tmp_path)
+    train(replace(tiny, steps=40, validate=40, width=64), tmp_path)
     lines = records.read_log(tmp_path)
     assert lines[-1]["loss"] < 0.35 * lines[0]["loss"]
     assert lines[-1]["accuracy"] > 0.5 > lines[0]["accuracy"]

@@ -15,8 +15,9 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from .output import console
-from .shared import Device, JsonLines, ModelPath, load_model, progress_bar
+from .inputs import load_model
+from .output import console, progress_bar
+from .shared import Device, JsonLines, ModelPath
 
 REPEATS = 3
 DECODED = 10  # most vectors that are decoded

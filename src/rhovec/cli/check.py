@@ -14,12 +14,14 @@ from ..errors import RhovecError
 from ..formula.requirements import Statement, read_data
 from ..machine import cores
 from .fleet import Scheduler
+from .inputs import split_names
 from .messages import in_options
 from .output import (
     cell,
     cells,
     console,
     note,
+    progress_bar,
     replacing,
     replacing_text,
     require_output,
@@ -34,8 +36,6 @@ from .shared import (  # READING and FormulaFiles: in annotations of fields that
     Reading,
     TraceFiles,
     option,
-    progress_bar,
-    split_names,
 )
 
 if TYPE_CHECKING:

@@ -13,11 +13,13 @@ import typer
 
 from ..errors import RhovecError
 from ..formula.requirements import read_data, require_some, resolve_sets
+from .inputs import choose_measure, formulae_of, origins, read_schema
 from .output import (
     TABLES,
     new_figure,
     note,
     printable,
+    progress_bar,
     replacing_text,
     require_output,
     save_figure,
@@ -30,14 +32,9 @@ from .shared import (
     SchemaFile,
     Seed,
     TraceReading,
-    choose_measure,
-    formulae_of,
     option,
-    origins,
     output_file,
     picture,
-    progress_bar,
-    read_schema,
 )
 
 if TYPE_CHECKING:

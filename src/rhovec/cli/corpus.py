@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from ..machine import cores
-from .output import replacing, require_output
-from .shared import JsonObject, picture, progress_bar
+from .output import progress_bar, replacing, require_output
+from .shared import JsonObject, picture
 
 app = typer.Typer(
     name="corpus",

@@ -13,22 +13,9 @@ import typer
 from ..errors import RhovecError
 from ..formula.requirements import name_of, read_bytes
 from .embed import embedded
-from .output import cell, console, printable
-from .shared import (
-    Device,
-    Files,
-    JsonLines,
-    Reading,
-    SchemaFile,
-    SpacePath,
-    formulae_of,
-    option,
-    origins,
-    progress_bar,
-    read_vectors,
-    schema_for,
-    standardised,
-)
+from .inputs import formulae_of, origins, read_vectors, schema_for, standardised
+from .output import cell, console, printable, progress_bar
+from .shared import Device, Files, JsonLines, Reading, SchemaFile, SpacePath, option
 
 if TYPE_CHECKING:
     import numpy as np

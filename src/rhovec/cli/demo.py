@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import RhovecError
-from .output import console, replacing_text, require_output
-from .shared import Files, Reading, SpacePath, naming, progress_bar, read_for
+from .inputs import naming
+from .output import console, progress_bar, replacing_text, require_output
+from .shared import Files, Reading, SpacePath, read_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

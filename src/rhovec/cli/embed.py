@@ -13,21 +13,9 @@ import typer
 
 from ..errors import RhovecError
 from .fleet import Scheduler, counted, tell
-from .output import note, replacing_text, require_output, save_array
-from .shared import (
-    Device,
-    Reading,
-    SchemaFile,
-    SpacePath,
-    formulae_of,
-    naming,
-    option,
-    origins,
-    output_file,
-    progress_bar,
-    read_for,
-    read_schema,
-)
+from .inputs import formulae_of, naming, origins, read_schema
+from .output import note, progress_bar, replacing_text, require_output, save_array
+from .shared import Device, Reading, SchemaFile, SpacePath, option, output_file, read_for
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,17 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
-from .output import cell, console
-from .shared import (
-    Device,
-    JsonLines,
-    ModelPath,
-    formula_files,
-    load_model,
-    option,
-    progress_bar,
-    read_vectors,
-)
+from .inputs import load_model, read_vectors
+from .output import cell, console, progress_bar
+from .shared import Device, JsonLines, ModelPath, formula_files, option
 
 if TYPE_CHECKING:
     from ..evaluation.sets import FormulaSet

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import RhovecError
+from .inputs import split_names
 from .messages import in_options
-from .output import cell, console, note, write_csv, write_jsonl
-from .shared import TRACES, TraceReading, option, progress_bar, split_names
+from .output import cell, console, note, progress_bar, write_csv, write_jsonl
+from .shared import TRACES, TraceReading, option
 
 if TYPE_CHECKING:
     from ..fleet import FleetReport

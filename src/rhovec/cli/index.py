@@ -20,10 +20,20 @@ import typer
 
 from ..errors import RhovecError
 from ..formula.requirements import name_of
+from .inputs import (
+    formulae_of,
+    naming,
+    origins,
+    read_vectors,
+    schema_for,
+    split_names,
+    standardised,
+)
 from .output import (
     TABLES,
     cell,
     console,
+    progress_bar,
     require_output,
     save_table,
     write_jsonl,
@@ -36,17 +46,9 @@ from .shared import (
     SchemaFile,
     Seed,
     TraceReading,
-    formulae_of,
     grouped,
-    naming,
     option,
-    origins,
     output_file,
-    progress_bar,
-    read_vectors,
-    schema_for,
-    split_names,
-    standardised,
 )
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import RhovecError
+from .inputs import tell_left_out
 from .output import replacing_text, require_output, write_jsonl
-from .shared import JsonLines, TraceFiles, option, output_file, picture, tell_left_out
+from .shared import JsonLines, TraceFiles, option, output_file, picture
 
 if TYPE_CHECKING:
     from ..traces import Traces

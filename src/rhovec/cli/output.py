@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from ..kernel import Progress
+
 MAX_LINE = 900  # characters of a line on stderr; a name in a file may be of any length
 # C0 and C1 controls, line and paragraph separators, and what turns the direction of writing.
 _CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -247,3 +249,16 @@ def new_figure(width: float, height: float) -> Figure:
 def save_figure(figure: Figure, path: Path) -> None:
     with replacing(path) as stream:
         figure.savefig(stream, dpi=130, format="png", bbox_inches="tight")
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress]:
+    """A bar on stderr if that is a terminal; yields a function that takes the share done."""
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    with Bars(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as bars:
+        task = bars.add_task(title, total=1.0)
+        yield lambda share: bars.update(task, completed=share)

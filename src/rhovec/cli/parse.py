@@ -6,15 +6,8 @@ import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import RhovecError
-from .shared import (
-    READING,
-    JsonLines,
-    Reading,
-    SchemaFile,
-    option,
-    read_schema,
-    standardised,
-)
+from .inputs import read_schema, standardised
+from .shared import READING, JsonLines, Reading, SchemaFile, option
 
 if TYPE_CHECKING:
     from ..formula import Requirement

@@ -14,6 +14,7 @@ import typer
 
 from ..errors import RhovecError
 from .fleet import Results, Scheduler, is_fleet, summarise
+from .inputs import formulae_of, naming, origins, read_schema
 from .output import (
     cell,
     console,
@@ -24,16 +25,7 @@ from .output import (
     save_table,
     write_records,
 )
-from .shared import (
-    JsonLines,
-    SchemaFile,
-    TraceReading,
-    formulae_of,
-    naming,
-    origins,
-    output_file,
-    read_schema,
-)
+from .shared import JsonLines, SchemaFile, TraceReading, output_file
 
 if TYPE_CHECKING:
     import numpy as np

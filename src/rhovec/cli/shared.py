@@ -1,21 +1,19 @@
-"""What commands share: options that several of them take, and reading formulae, traces and vectors."""
+"""What commands share: options that several of them take, and reading formulae and traces."""
 
 from __future__ import annotations
 
 import inspect
 import sys
-import tokenize
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import FormulaError, HorizonError, Problem, RequirementError, RhovecError
-from ..formula import Formula, Schema
+from ..errors import Problem, RequirementError, RhovecError
+from ..formula import Schema
 from ..formula.options import exact_step
 from ..formula.requirements import (
     Requirement,
@@ -26,16 +24,22 @@ from ..formula.requirements import (
     resolve,
     split_header,
 )
+from .inputs import (
+    pair,
+    read_schema,
+    schema_for,
+    split_names,
+    standardised,
+    tell_left_out,
+    unknown_variables,
+)
 from .messages import in_options
 from .output import note
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ..kernel import Progress
     from ..models.model import Model
     from ..spaces import Space
-    from ..traces import BaseMeasure, TraceMeasure, Traces
+    from ..traces import Traces
 
 # -- options ---------------------------------------------------------------------------------------
 
@@ -169,6 +173,12 @@ class Files:
                     "no formula given: write it as an argument, in a file (-F), or pipe it"
                 )
             files = ["-"]
+        for file in files:
+            if "://" in file:
+                raise RhovecError(
+                    f"{file}: formulae are read from files of this machine; `rhovec embed` reads them "
+                    "from object storage, too: add --results"
+                )
         return [
             ("stdin", sys.stdin.buffer.read()) if file == "-" else (file, read_bytes(file))
             for file in files
@@ -176,7 +186,7 @@ class Files:
 
     def parameters(self) -> dict[str, str]:
         """What --set asks for."""
-        return dict(_pair(text, "--set", "T=3") for text in self.settings or ())
+        return dict(pair(text, "--set", "T=3") for text in self.settings or ())
 
     def left_out(self, problems: Sequence[Problem]) -> None:
         """Raise what is wrong; with --skip-invalid, only tell."""
@@ -295,7 +305,7 @@ class Reading(Files):
         """The options of `parse`."""
         own: dict[str, Any] = {"dt": self.step(traces), "tolerance": self.tolerance}
         own["discrete"] = split_names(self.discrete)
-        own["units"] = dict(_pair(text, "--units", "speed=km/h") for text in self.units or ())
+        own["units"] = dict(pair(text, "--units", "speed=km/h") for text in self.units or ())
         if schema is not None:
             if any(value not in (None, [], {}) for value in own.values()):
                 raise RhovecError(
@@ -308,7 +318,7 @@ class Reading(Files):
         """What --labels asks for."""
         found = {}
         for text in self.labels or ():
-            name, listed = _pair(text, "--labels", example := "gear=P:0,D:3")
+            name, listed = pair(text, "--labels", example := "gear=P:0,D:3")
             codes: dict[str, float] = {}
             for item in listed.split(","):
                 label, _, code = item.rpartition(":")
@@ -445,24 +455,6 @@ class TraceReading(TraceFiles, Reading):
 # -- formulae --------------------------------------------------------------------------------------
 
 
-def standardised(requirements: list[Requirement], schema: Schema | None) -> list[Requirement]:
-    """The formulae over x_0, x_1, ... that models and random traces are about."""
-    if schema is None:
-        return requirements
-    with naming(requirements, lambda formulae: [schema.lower(phi) for phi in formulae]):
-        return [replace(r, formula=schema.lower(r.formula)) for r in requirements]
-
-
-def load_model(path: str | None, device: str | None) -> Model:
-    """What --model names, for a command that a space of traces does not do."""
-    from ..spaces import Space, load
-
-    found = load(path, device)
-    if isinstance(found, Space):
-        raise RhovecError(f"--space {path}: a space of traces; this command needs a model")
-    return found
-
-
 def read_for(
     space: Model | Space,
     reading: Reading,
@@ -473,160 +465,3 @@ def read_for(
     own = schema_for(space, schema)
     found = reading.requirements(own, contents=contents)
     return found if own is None or schema is None else standardised(found, own)
-
-
-def schema_for(space: object, path: Path | None) -> Schema | None:
-    """The schema of a space of traces, or what --schema names."""
-    own = getattr(space, "schema", None)
-    if own is not None and path is not None:
-        raise RhovecError("--schema is for models: the space has its own names, units and scales")
-    return own if own is not None else read_schema(path)
-
-
-def unknown_variables(requirement: Requirement, names: Mapping[str, object]) -> Problem | None:
-    """What is wrong with a formula that uses variables which the traces do not have."""
-    from ..traces.reading import listed
-
-    missing = [name for name in requirement.formula.variables if name not in names]
-    if not missing:
-        return None
-    return Problem(
-        requirement.place,
-        f"the formula uses {listed(missing)}, but the traces have {listed(list(names))}; "
-        "--variables names those of an .npy file",
-    )
-
-
-@contextmanager
-def naming(
-    requirements: Sequence[Requirement], probe: Callable[[list[Formula]], object]
-) -> Iterator[None]:
-    """Work on requirements; an error that is due to one of them names it.
-
-    probe: does the same work, or enough of it to fail in the same way, on some of the formulae.
-    """
-
-    def error_of(some: Sequence[Requirement]) -> RhovecError | None:
-        try:
-            probe([requirement.formula for requirement in some])
-        except RhovecError as error:
-            return error
-        return None
-
-    try:
-        yield
-    except RhovecError:
-        left = list(requirements)
-        found = error_of(left) if left else None
-        while found and len(left) > 1:
-            middle = len(left) // 2
-            left = left[:middle] if error_of(left[:middle]) else left[middle:]
-            found = error_of(left)
-        if found is None:
-            raise  # it is not about a formula, or it takes several of them
-        about_formula = isinstance(found, FormulaError | HorizonError)
-        if about_formula or not all(error_of([other]) for other in requirements[:2]):
-            message = str(found).replace("formula 0", "the formula")
-            raise RhovecError(f"{left[0].place}: {message}") from None
-        raise
-
-
-def origins(requirements: Sequence[Requirement], before: str = "") -> list[dict[str, str]]:
-    """Identifier, title and source for the records of requirements, if some have a name.
-
-    before: put before the names of the fields.
-    """
-    if not any(r.id or r.title for r in requirements):
-        return [{} for _ in requirements]
-    return [
-        {f"{before}{key}": getattr(r, key) for key in ("id", "title", "source")}
-        for r in requirements
-    ]
-
-
-def formulae_of(requirements: Iterable[Requirement]) -> list[Formula]:
-    return [requirement.formula for requirement in requirements]
-
-
-def read_schema(path: Path | None) -> Schema | None:
-    """What --schema names; None without it."""
-    if path is None:
-        return None
-    try:
-        return Schema.from_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise RhovecError(f"{path}: no UTF-8 text") from None
-    except RhovecError as error:
-        raise RhovecError(f"{path}: {error}") from None
-
-
-def _pair(text: str, option: str, example: str) -> tuple[str, str]:
-    """Both sides of `speed=km/h`; names may have an equals sign, what follows has none."""
-    name, _, value = (part.strip() for part in text.rpartition("="))
-    if not name or not value:
-        raise RhovecError(f"{option} {text}: write it as {example}")
-    return name, value
-
-
-def split_names(text: str) -> list[str]:
-    """The names in `a, b`."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if text and not names:
-        raise RhovecError(f"{text!r} holds no name; separate names by commas")
-    return names
-
-
-# -- traces and vectors ----------------------------------------------------------------------------
-
-
-def read_vectors(path: Path) -> np.ndarray:
-    """(n, D): the rows of an .npy file; a single vector may be given as (D,)."""
-    import numpy as np
-
-    try:
-        with path.open("rb") as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
-        if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
-            raise ValueError
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
-        raise RhovecError(f"{path}: no .npy file of numbers, one vector per row") from None
-    return np.atleast_2d(array)
-
-
-def tell_left_out(traces: Traces) -> None:
-    """Say which columns were left out as they hold no numbers."""
-    from ..traces.reading import listed
-
-    if traces.left_out:
-        note(f"columns without numbers, left out: {listed(traces.left_out)}")
-
-
-def choose_measure(
-    formulae: list[Formula], traces: Traces | None, points: int | None
-) -> BaseMeasure | TraceMeasure:
-    """The traces, or else random ones in the variables that the formulae use."""
-    from ..compare import default_measure
-    from ..traces import TraceMeasure
-
-    if traces is None:
-        return default_measure(formulae, 100 if points is None else points)
-    if points is not None:
-        raise RhovecError("--points goes with random traces; --traces have points of their own")
-    return TraceMeasure(traces.values, traces.variables)
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Progress]:
-    """A bar on stderr if that is a terminal; yields a function that takes the share done."""
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    with Bars(
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    ) as bars:
-        task = bars.add_task(title, total=1.0)
-        yield lambda share: bars.update(task, completed=share)

@@ -14,11 +14,13 @@ import typer
 
 from ..errors import RhovecError
 from .embed import embedded
+from .inputs import choose_measure, formulae_of, naming, origins
 from .output import (
     TABLES,
     cell,
     console,
     new_figure,
+    progress_bar,
     replacing_text,
     require_output,
     save_array,
@@ -36,14 +38,9 @@ from .shared import (
     Seed,
     SpacePath,
     TraceReading,
-    choose_measure,
-    formulae_of,
-    naming,
     option,
-    origins,
     output_file,
     picture,
-    progress_bar,
     read_for,
 )
 

@@ -19,16 +19,8 @@ import typer
 
 from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
-from .shared import (
-    JsonObject,
-    TraceReading,
-    formula_files,
-    grouped,
-    option,
-    read_schema,
-    split_names,
-    tell_left_out,
-)
+from .inputs import read_schema, split_names, tell_left_out
+from .shared import JsonObject, TraceReading, formula_files, grouped, option
 
 OWN = "Traces of your own"
 
@@ -68,7 +60,7 @@ class Run:
 
     def configured(self, module: Any, preset: str) -> Any:
         """The configuration that the options describe; None if it was only to be listed."""
-        from ..models.model import torch_device
+        from ..models.device import torch_device
 
         torch_device(self.device)
         changed = parsed(module.Config, self.changes or [])

@@ -12,9 +12,11 @@ import hashlib
 import io
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 
 from ..errors import RhovecError
 from ..files import write_file
@@ -27,16 +29,31 @@ KEY, SUM = b"rhovec", b"sha256"  # of their metadata: what the task found, and t
 _NAME = re.compile(r"part-\d{6,}-[0-9a-f]{16}\.parquet")
 
 
-class Part(Protocol):
-    """What one task found."""
+@dataclass(frozen=True)
+class Part(ABC):
+    """What one task found. Fields are numbers, texts, and tuples of dataclasses and named tuples."""
 
+    @abstractmethod
     def plus(self, other: Self) -> Self:
         """The part of both tasks, the other one being the later."""
 
-    def to_json(self) -> str: ...
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Self: ...
+    def from_json(cls, text: str) -> Self:
+        part: Self = _restored(cls, json.loads(text))
+        return part
+
+
+def _restored(kind: Any, value: Any) -> Any:
+    """What JSON made of a value of this type, as it was."""
+    if get_origin(kind) is tuple:
+        return tuple(_restored(get_args(kind)[0], one) for one in value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        kinds = get_type_hints(kind)
+        return kind(**{name: _restored(kinds[name], one) for name, one in value.items()})
+    return kind(*value) if issubclass(kind, tuple) else value
 
 
 P = TypeVar("P", bound=Part)
@@ -119,9 +136,13 @@ def _known(out: str | None, names: Sequence[str]) -> set[str]:
     from pyarrow import fs
 
     system, path = file_system(out)
-    try:
+
+    def listed() -> Any:
         system.create_dir(path, recursive=True)
-        found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+
+    try:
+        found = patient(out, listed)
     except OSError as error:
         raise RhovecError(f"{out}: cannot be used for results: {first_line(error)}") from None
     there = {one.base_name for one in found if one.base_name.startswith("part-")}

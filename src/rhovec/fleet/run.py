@@ -9,7 +9,6 @@ with the reason.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -27,7 +26,7 @@ from ..traces.remote import find_stored, first_line
 from ..traces.tables import Layout, Options
 from . import parts
 from .cuts import Piece, read_piece, tasks_of
-from .table import Summary, Worst, as_rows, joined, robustness_of
+from .table import Summary, as_rows, joined, robustness_of
 
 
 class Unread(NamedTuple):
@@ -38,7 +37,7 @@ class Unread(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(parts.Part):
     """What one task found."""
 
     summaries: tuple[Summary, ...]  # one per formula
@@ -51,21 +50,6 @@ class Part:
             tuple(one.plus(two) for one, two in pairs), self.files + other.files,
             self.unread + other.unread,
         )  # fmt: skip
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Part:
-        found = json.loads(text)
-        return cls(
-            tuple(
-                Summary(**(one | {"worst": tuple(Worst(*w) for w in one["worst"])}))
-                for one in found["summaries"]
-            ),
-            found["files"],
-            tuple(Unread(*one) for one in found["unread"]),
-        )
 
 
 @dataclass(frozen=True)

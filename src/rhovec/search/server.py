@@ -281,10 +281,10 @@ class ServerBackend(Backend):
     ) -> list[Found]:
         found: list[Row] = []
         for order in orders:
-            query = (
-                f"SELECT count(*) OVER (), 1 - (vector <=> %(point)s) AS product, {COLUMNS} FROM "
-                f"(SELECT {COLUMNS}, vector FROM {{}} WHERE {fitting} ORDER BY {order} "
-                "LIMIT %(many)s) AS near ORDER BY product DESC, id LIMIT %(k)s"
+            query = (  # candidates by their places: sorting whole rows would take a third of the time
+                f"SELECT count(*) OVER (), 1 - (vector <=> %(point)s) AS product, {COLUMNS} FROM {{0}} "
+                f"WHERE ctid = ANY(ARRAY(SELECT ctid FROM {{0}} WHERE {fitting} ORDER BY {order} "
+                "LIMIT %(many)s)) ORDER BY product DESC, id LIMIT %(k)s"
             )
             found = self._database.rows(self._sql(query), values)
             if found and found[0][0] >= values["many"]:
@@ -428,7 +428,7 @@ class ServerBackend(Backend):
         settings = {
             "search_path": self._database.path, "hnsw.iterative_scan": "strict_order",
             "hnsw.ef_search": min(max(many, SEARCH_LIST), MAX_LIST), "hnsw.max_scan_tuples": SCANNED,
-            "hnsw.scan_mem_multiplier": SCAN_MEMORY,
+            "hnsw.scan_mem_multiplier": SCAN_MEMORY, "jit": "off",  # longer than a search
         }  # fmt: skip
         calls: LiteralString = ", ".join(["set_config(%s, %s, true)"] * len(settings))
         values = [str(text) for pair in settings.items() for text in pair]
@@ -480,11 +480,11 @@ class ServerBackend(Backend):
         database, sequence = self._database, sql.Identifier("rhovec", f"entries_{number}_ids")
         database.rows("SELECT set_config('search_path', %s, true)", (database.path,))
         database.rows(self._sql(
-            "CREATE TABLE {} (id bigint PRIMARY KEY, formula text NOT NULL, "
-            "requirement text NOT NULL, title text NOT NULL, source text NOT NULL, "
-            "depth int NOT NULL, variables text[] NOT NULL, tags text[] NOT NULL, "
-            "added bigint NOT NULL, checksum bigint NOT NULL, "
-            f"compact halfvec({compact}) NOT NULL, vector {self._type}({width}) NOT NULL)"
+            "CREATE TABLE {} (id bigint PRIMARY KEY, added bigint NOT NULL, checksum bigint NOT NULL, "
+            f"depth int NOT NULL, compact halfvec({compact}) NOT NULL, "  # found without reading texts
+            f"vector {self._type}({width}) NOT NULL, tags text[] NOT NULL, variables text[] NOT NULL, "
+            "formula text NOT NULL, requirement text NOT NULL, title text NOT NULL, "
+            "source text NOT NULL)"
         ))  # fmt: skip
         owned = sql.SQL("CREATE SEQUENCE {} OWNED BY {}.id").format(sequence, self._table)
         database.rows(owned)

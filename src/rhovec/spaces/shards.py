@@ -10,10 +10,9 @@ out. Blank lines and comments are no formulae.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -59,13 +58,11 @@ class Refused(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(parts.Part):
     """What one task found. Lines are counted from the task's first one in a file."""
 
     formulae: int = 0  # with a vector
-    outside: int = (
-        0  # of these, outside the range of a model's training, or largely missed by a space
-    )
+    outside: int = 0  # of these, outside a model's training, or largely missed by a space
     refused: int = 0  # lines without a vector
     unread: int = 0  # files, or pieces of them
     told: tuple[Refused, ...] = ()  # the first of both
@@ -83,14 +80,6 @@ class Part:
             (*self.told, *more)[:MAX_TOLD], other.file,
             other.lines + (self.lines if other.file == self.file else 0),
         )  # fmt: skip
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Part:
-        found = json.loads(text)
-        return cls(**(found | {"told": tuple(Refused(*one) for one in found["told"])}))
 
 
 @dataclass(frozen=True)
