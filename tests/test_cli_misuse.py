@@ -299,7 +299,8 @@ def fault(case: Case, folder: Path, before: dict[Path, tuple[int, int]]) -> str:
     if code != 2:
         return f"exit code {code}"
     several = r"rhovec: \d+ lines are wrong:\n(  [^\n]{10,}\n){2,21}"  # each with its own reason
-    if not re.fullmatch(rf"rhovec: [^\n]{{10,}}\n|{several}", text) or len(text) > 2000:
+    note = r"(rhovec: columns without numbers, left out: [^\n]+\n)?"  # may come before
+    if not re.fullmatch(rf"{note}(rhovec: [^\n]{{10,}}\n|{several})", text) or len(text) > 2000:
         return f"said {text[:200]!r}"
     if not any(word in text for word in case.about):
         return f"did not say what is wrong: {text!r}"
