@@ -91,7 +91,8 @@ ModelPath = Annotated[
         "--space",
         "--model",
         metavar="PATH",
-        help="A model's folder, or owner/name on the Hugging Face hub (default: the shipped model).",
+        help="A model's folder, `small` for the smaller of the shipped ones, or owner/name on the "
+        "Hugging Face hub (default: the shipped model).",
     ),
 ]
 SpacePath = Annotated[
@@ -100,8 +101,9 @@ SpacePath = Annotated[
         "--space",
         "--model",
         metavar="PATH",
-        help="Folder of a space: one of your traces (`rhovec train space`), or a model, also as "
-        "owner/name on the Hugging Face hub (default: the shipped model).",
+        help="Folder of a space: one of your traces (`rhovec train space`), or a model; also "
+        "`small` for the smaller of the shipped ones, or owner/name on the Hugging Face hub "
+        "(default: the shipped model).",
     ),
 ]
 Device = Annotated[str | None, option(help="cpu or cuda: compute with torch (default: NumPy).")]

@@ -165,8 +165,8 @@ def load(
 def load(
     path: str | Path | None = None, device: str | None = None, precision: Precision = "float32"
 ) -> Model | Space:
-    """Load a space: the shipped model, one in a folder, or "owner/name" of the Hugging Face hub; or the
-    space of your own traces in a folder.
+    """Load a space: a shipped model (the default one, or "small"), one in a folder, or "owner/name" of
+    the Hugging Face hub; or the space of your own traces in a folder.
 
     path: a single word is the name of a shipped model if there is one: to read a folder `default` of
         your own, write "./default".
