@@ -247,7 +247,7 @@ def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
         ("space", ["spoilt"], "spoilt.csv:21, column 'rpm': nan is not finite"),
         ("encoder", ["good", "-t", "others"], "no variable 'pressure', which"),
         ("space", ["good", "-t", "others"], "no variable 'pressure', which"),
-        ("encoder", ["good", "--held-out", "others"], "the held-out traces have no variable 'rpm'"),
+        ("encoder", ["good", "--held-out", "others"], "there is no column 'rpm'"),
         ("encoder", ["good", "--held-out", "short"], "held-out traces have 3 points"),
     ):
         given = [a if a.startswith("-") else str(tmp_path / f"{a}.csv") for a in arguments]
