@@ -25,9 +25,7 @@ from ..traces.reading import in_order, sampling_step
 from ..traces.tables import Options, Part, find_roles
 
 ROWS = ("formula", "trace", "robustness")  # columns of results
-BLOCK = (
-    1 << 21
-)  # numbers converted at once: few enough for the cache, and malloc keeps their memory
+BLOCK = 1 << 21  # numbers converted at once: they fit into the cache, and malloc keeps their memory
 WORST = 10  # traces per formula that a summary names
 
 

@@ -81,9 +81,7 @@ class Config(RunConfig):
     sigma2: float = 0.2  # anchors: of the kernel
     noise: float = 0.05  # expected length of the noise that is added to a unit vector
     corpus: str = "simplest"  # simplest: simplest forms as targets; families: the corpus as it is
-    origin: str = (
-        ""  # initial weights: a model folder with a decoder, 'shipped', or empty for random
-    )
+    origin: str = ""  # initial weights: a folder with a decoder, 'shipped', or empty for random
     tokens: str = "prefix"  # prefix or text
     width: int = 256  # of the decoder
     layers: int = 7  # of the decoder
