@@ -13,8 +13,12 @@ kernel on the training traces and on the held-out ones. Steps per second are mea
 schedule takes the seconds that were asked for; compiling and fitting the head come on top and are
 reported. Rows are written as they are found, and after --budget seconds nothing new is begun; the same
 command goes on with the rows that are missing. --keep is a folder for the model of the first system's
-longest run; a decoder is then trained for it, from the shipped one, and judged as benchmarks/space.py
-judges answers: by the cosine of robustness on held-out traces, beside those of the exact space.
+longest run; a decoder is then trained for it, from the shipped one. --answer judges that decoder, on
+any machine, as benchmarks/space.py judges answers: by the cosine of robustness on held-out traces,
+beside those of the exact space.
+
+    python benchmarks/distill.py --device cuda --npz naval.npz --answer models/naval
+
 --recipe adapt-cpu: that preset as it is, once per system. Writes results/distill-DEVICE.json and .md.
 --quick: small sizes, to see it work.
 """
@@ -61,8 +65,8 @@ EIGHT = "chasing-cars-8-like"
 TRACES = 2000  # of the test bed
 UNSEEN = 3000  # formulae
 SEED = 991  # of their recipe
-DECODER_SECONDS = 180
-SETUP = {"encoder": 60, "first": 90, "decoder": 240}  # seconds on top: compiling, head, validation
+DECODER_SECONDS = 120
+SETUP = {"encoder": 30, "first": 60, "decoder": 90}  # seconds on top: compiling, head, validation
 ANSWERED = 300  # vectors that are decoded
 PROBE = 240  # steps that tell the speed
 SHORT, LONG = {"lr": 1e-3, "average": 0.99}, {"lr": 1.5e-3, "average": 0.999}
@@ -153,13 +157,8 @@ def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]
     yield from ((name, "shipped", max(seconds)) for name in names[1:])
 
 
-def decoded(
-    own: OwnTraces, model: Path, seconds: float, device: str, quick: bool
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Facts about the training of a decoder for a model, and its answers beside the exact space's.
-
-    The model's folder gets the decoder.
-    """
+def decoded(model: Path, seconds: float, device: str, quick: bool) -> dict[str, Any]:
+    """Facts about the training of a decoder for a model, whose folder gets the decoder."""
     begun = time.perf_counter()
     changes: dict[str, Any] = {
         "device": device, "model": str(model), "dimension": load(model).dimension,
@@ -182,13 +181,12 @@ def decoded(
 
         steps = 4 if quick else int(seconds / run(PROBE, "probe")[3])
         place, config, decoder, pace = run(steps, "run")
-        figures = publish_decoder(place, config, decoder, shown=16 if quick else 1024)
+        figures = publish_decoder(place, config, decoder, shown=16 if quick else 256)
         shutil.copytree(place / "model", model, dirs_exist_ok=True)
-        found = load(model)
         return {
             "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
             "wall_seconds": time.perf_counter() - begun, "figures": figures,
-        }, answers(own, found, 8 if quick else ANSWERED)  # fmt: skip
+        }  # fmt: skip
 
 
 def answers(own: OwnTraces, model: Any, count: int) -> list[dict[str, Any]]:
@@ -222,7 +220,7 @@ def page(record: dict[str, Any]) -> str:
     heads = ("system", "start", "training s", "steps", "wall s", *columns, "alignment")
     body = []
     for row in record["rows"]:
-        if "answers" in row:
+        if row["start"] == "decoder" and "error" not in row:
             continue
         if "error" in row:
             body.append([row["system"], row["start"], "failed: " + row["error"], *[""] * 7])
@@ -251,7 +249,10 @@ def page(record: dict[str, Any]) -> str:
         for one in row.get("answers", ())
     ]  # fmt: skip
     if answered:
+        (asked,) = (r for r in record["rows"] if "answers" in r)
         answered = ["", "## From vectors to formulae", "",
+            head({"command": asked["answers_command"], "seed": record["seed"],
+                  "machine": asked["answers_machine"]}), "",
             "Cosine of robustness of formula and answer: median, quartiles in brackets; none left out.",
             "", *table(("system", "way", "n", "held out", "same traces", "nodes, in and out",
                         "seconds per 100"), answered)]  # fmt: skip
@@ -278,13 +279,14 @@ def main() -> None:
     parser.add_argument("--recipe", choices=("adapt", "adapt-cpu"), default="adapt")
     parser.add_argument("--budget", type=float, default=1500.0)
     parser.add_argument("--keep", type=Path, help="folder for the models")
+    parser.add_argument("--answer", type=Path, help="a model with its decoder: judge its answers")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     began = time.perf_counter()
     count = 300 if options.quick else UNSEEN
     given = command()
-    for path in (*options.npz, options.out, options.keep):
+    for path in (*options.npz, options.out, options.keep, options.answer):
         given = given.replace(str(path), path.name) if path else given
     record: dict[str, Any] = {
         "command": given, "seed": SEED, "machine": machine.facts(options.device),
@@ -292,6 +294,14 @@ def main() -> None:
     }  # fmt: skip
     name = f"distill-{'quick' if options.quick else options.device.partition(':')[0]}"
     before = options.out / f"{name}.json"
+    if options.answer:
+        record = json.loads(before.read_text())
+        system, own = next(systems(options.npz, options.quick))
+        row = next(r for r in record["rows"] if (r["system"], r["start"]) == (system, "decoder"))
+        row["answers"] = answers(own, load(options.answer), 8 if options.quick else ANSWERED)
+        row |= {"answers_command": given, "answers_machine": machine.facts()}
+        save(name, record, page(record), options.out)
+        return
     if before.exists():
         rows = json.loads(before.read_text())["rows"]
         record["rows"] = [r for r in rows if "asked_seconds" in r and "error" not in r]
@@ -344,9 +354,8 @@ def main() -> None:
             own = owns[system]
             if start == "decoder":
                 assert model
-                facts, found = decoded(own, model, seconds, options.device, options.quick)
-                add({"system": system, "start": start, "asked_seconds": seconds, **facts,
-                     "answers": found})  # fmt: skip
+                facts = decoded(model, seconds, options.device, options.quick)
+                add({"system": system, "start": start, "asked_seconds": seconds, **facts})
                 continue
             if options.quick:
                 steps = 4
