@@ -350,10 +350,9 @@ def _search(
         changed.add(top)
         phi = best[top].formula
         # If it is close enough, only a smaller formula can be better.
-        changes = (plain(psi, limits.bound) for psi in _changes(phi, limits.bound))
-        others = (psi for psi in changes if psi.size < phi.size or not near)
+        changes = (psi for psi in _changed(phi, limits.bound) if psi.size < phi.size or not near)
         proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi, False)]
-        add((yield from _try(target, [*_some(others, limits.changed), *proposed])))
+        add((yield from _try(target, [*_some(changes, limits.changed), *proposed])))
 
     # A joint gains little before its numbers are tuned, so careful proposals are all tuned.
     end, extended = spent + limits.further, set[object]()
@@ -381,9 +380,7 @@ def _search(
         top = ranked()[0]
         if top not in changed:
             changed.add(top)
-            changes = (
-                plain(psi, limits.bound) for psi in _changes(best[top].formula, limits.bound)
-            )
+            changes = _changed(best[top].formula, limits.bound)
             add((yield from _try(target, _some(changes, limits.changed))))
 
     shown = ranked()
@@ -422,11 +419,21 @@ def _try(target: np.ndarray, formulae: Iterable[Formula]) -> Search:
     ]
 
 
-def _some(formulae: Iterator[Formula], most: int) -> list[Formula]:
-    """Up to `most` different ones, drawn at random with a fixed seed."""
-    different = list(dict.fromkeys(formulae))
-    order = np.random.default_rng(0).permutation(len(different))[:most]
-    return [different[i] for i in order.tolist()]
+def _changed(phi: Formula, last: int) -> Iterator[Formula]:
+    """The formula with one change, simplified, in an order that is random with a fixed seed."""
+    changes = list(dict.fromkeys(_changes(phi, last)))
+    for i in np.random.default_rng(0).permutation(len(changes)).tolist():
+        yield plain(changes[i], last)
+
+
+def _some(formulae: Iterable[Formula], most: int) -> list[Formula]:
+    """The first different ones, up to `most`."""
+    different: dict[Formula, None] = {}
+    for phi in formulae:
+        different[phi] = None
+        if len(different) == most:
+            break
+    return list(different)
 
 
 def _names(channels: int) -> set[str]:

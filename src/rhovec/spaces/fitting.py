@@ -113,15 +113,16 @@ def draw_responses(scales: Scales, n: int, seed: int) -> Programs:
     if not len(moving):
         moving = np.arange(1)
     points = scales.values.shape[2]
+    shares = np.linspace(0, 1, 1001)
+    quantiles = np.quantile(scales.values, shares, axis=(0, 2)).T
 
     def interval() -> tuple[Row, Row]:
         i = int(rng.choice(moving))
-        values = scales.values[:, i]
         if scales.schema.channels[i].discrete:
-            middle = np.rint(rng.choice(values.ravel()))
+            middle = np.rint(rng.choice(scales.values[:, i].ravel()))
             sides = middle - 0.5, middle + 0.5
         else:
-            sides = tuple(np.quantile(values, np.sort(rng.uniform(size=2))))
+            sides = tuple(np.interp(np.sort(rng.uniform(size=2)), shares, quantiles[i]))
         channel = ((scales.variables[i], 1.0),)
         return (ops.GE, 0, 0, channel, float(sides[0])), (ops.LE, 0, 0, channel, float(sides[1]))
 
