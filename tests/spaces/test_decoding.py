@@ -13,6 +13,7 @@ import rhovec as rv
 from rhovec.cli import app
 from rhovec.errors import RhovecError
 from rhovec.formula import operators as ops
+from rhovec.robustness.reference import robustness_trace
 from rhovec.spaces import decoding
 from rhovec.spaces.fitting import draw_responses
 
@@ -256,3 +257,41 @@ def test_requirements_about_changes_of_modes_are_found() -> None:
     for text, (answer,) in zip(asked, space.decode(space.embed(asked, warn=False), 1), strict=True):
         a, b = rv.robustness([space.parse(text), answer], walks(1), variables=names)
         assert a @ b > 0.99 * np.linalg.norm(a) * np.linalg.norm(b)
+
+
+def test_answers_are_the_same_in_every_batch(space: rv.Space) -> None:
+    drawn = space._decoder._bank[0].part(2000, 2300).unpack()
+    asked = [space._decoder.lift(phi) for phi in drawn if phi.size <= 12][:12]
+    vectors = space.embed(asked, warn=False)
+    assert space.front(vectors) == [space.front(vector) for vector in vectors]
+
+
+def test_similarities_are_those_of_the_oracle(space: rv.Space, fronts: list) -> None:
+    places = {c.variables[0]: c for c in space.schema.channels}
+    traces = {name: space._content.values[:, i] for i, name in enumerate(NAMES)}
+    basis, wanted = space._content.basis.astype(float), space.embed(ASKED)
+    leading = basis.shape[1] - basis.shape[1] // 4
+    for target, group in zip(wanted, fronts, strict=True):
+        for phi, similarity in group:
+            thresholds = phi.thresholds.copy()
+            for i in np.flatnonzero(phi.code[:, 3] >= 0):
+                ((variable, weight),) = phi.channels[phi.code[i, 3]]
+                assert weight == 1
+                channel = places[ops.name_of(variable)]
+                thresholds[i] = (thresholds[i] - channel.mean) / channel.std
+            scaled = rv.Formula.trusted(phi.code, thresholds, phi.channels)
+            values = robustness_trace(scaled, traces)[:, 0]
+            vector = values @ basis / np.linalg.norm(values)
+            missed = np.sqrt(max(0, 1 - (vector[:leading] ** 2).sum()))
+            vector[leading:] *= missed / np.linalg.norm(vector[leading:])
+            assert similarity == pytest.approx(
+                np.exp(-(1 - vector @ target) / space.sigma2), abs=1e-5
+            )
+
+
+def test_flags_alone_can_be_decoded() -> None:
+    """Candidates may be 0 on every trace: `always (f >= 0 and f <= 1)`."""
+    flags = (np.random.default_rng(7).random((100, 2, 20)) < 0.3).astype(float)
+    space = rv.Space.fit(flags, ["f", "g"])
+    group = space.front(space.embed("always[0,5] f >= 0.5"))
+    assert group[-1].similarity == pytest.approx(1, abs=1e-3)

@@ -84,12 +84,16 @@ class Decoder:
             further=FURTHER,
         )
 
+    @cached_property
+    def _basis(self) -> np.ndarray:
+        return self.basis.astype(np.float64)  # so that answers are the same in every batch
+
     def embed(self, formulae: Sequence[Formula] | Programs) -> np.ndarray:
         """Unit rows (B, D) float32 of formulae about standardised traces; zero for one that is zero."""
         programs = formulae if isinstance(formulae, Programs) else Programs.pack(formulae)
         starts = range(0, len(programs), ROWS)
         parts = [programs.part(i, min(i + ROWS, len(programs))) for i in starts]
-        rows = [vectors_of(_unit(self._values(part)), self.basis)[0] for part in parts]
+        rows = [vectors_of(_unit(self._values(part)), self._basis)[0] for part in parts]
         return np.concatenate(rows).astype(np.float32)
 
     def decode(
@@ -111,7 +115,8 @@ class Decoder:
                 for phi, near in zip(of[first : first + REQUESTS], starts, strict=True):
                     near += [phi] if _is_known(phi) else []
             found = choose(self.embed, part, starts, self.limits, self._proposals)
-            out += [[self.lift(one.formula) for one in group] for group in found]
+            lifted = [[self.lift(one.formula) for one in group] for group in found]
+            out += [[group[i] for i in self._with_direction(group)] for group in lifted]
             self._by_correlation.clear()
             if progress:
                 progress(len(out) / len(vectors))
@@ -130,6 +135,12 @@ class Decoder:
             value = float(thresholds[i]) * channel.std + channel.mean
             thresholds[i] = round(value, digits) + 0.0
         return Formula.trusted(phi.code.copy(), thresholds, phi.channels)
+
+    def _with_direction(self, formulae: Sequence[Formula]) -> list[int]:
+        """Which formulae in the user's units are not 0 on every trace, as rounding may have made them."""
+        values = self._values(self.scales.lower(Programs.pack(formulae)))
+        found: list[int] = np.flatnonzero(values.any(axis=1)).tolist()
+        return found
 
     # -- candidates ------------------------------------------------------------------------
 
@@ -170,7 +181,7 @@ class Decoder:
     def _nearest(self, vectors: np.ndarray) -> list[list[Formula]]:
         """The nearest bank formulae, and the negations of those that are nearest to the opposite."""
         bank, places = self._bank
-        products = vectors @ places.T
+        products = np.stack([places @ vector for vector in vectors])  # the same in every batch
         best = np.argsort(-np.abs(products), axis=1, kind="stable")[:, :NEAREST]
         used = np.unique(best)
         formulae = dict(zip(used.tolist(), bank.select(used).unpack(), strict=True))
