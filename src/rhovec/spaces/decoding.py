@@ -137,7 +137,7 @@ class Decoder:
         return Formula.trusted(phi.code.copy(), thresholds, phi.channels)
 
     def _with_direction(self, formulae: Sequence[Formula]) -> list[int]:
-        """Which formulae in the user's units are not 0 on every trace, as rounding may have made them."""
+        """Which formulae in the user's units are not 0 on every trace; rounding may make them so."""
         values = self._values(self.scales.lower(Programs.pack(formulae)))
         found: list[int] = np.flatnonzero(values.any(axis=1)).tolist()
         return found
