@@ -23,6 +23,7 @@ from safetensors.numpy import save as to_bytes
 
 import rhovec as rv
 from rhovec.errors import RhovecError
+from rhovec.files import write_file
 from rhovec.formula.schema import SchemaChannel
 from rhovec.sklearn import StlVectorizer
 from rhovec.spaces import space as module
@@ -360,6 +361,22 @@ def kill_while_saving(one: Path, two: Path, target: Path, n: int, seed: int = 0)
         found["two data files"] += len(list(target.glob("*.safetensors"))) > 1
     found["temporary files left"] = len(list(target.glob(".rhovec-*.tmp")))
     return dict(found)
+
+
+def test_two_programs_that_save_at_once_leave_a_whole_space(
+    space: rv.Space, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = rv.Space.fit(drives(seed=5), NAMES)
+
+    def write(path: Path, data: bytes) -> None:
+        if path.name == store.DESCRIPTION:  # the other program gets there first
+            monkeypatch.undo()
+            other.save(folder)
+        write_file(path, data)
+
+    monkeypatch.setattr(store, "write_file", write)
+    space.save(folder)
+    assert rv.load(folder).fingerprint == space.fingerprint
 
 
 # -- what is refused -------------------------------------------------------------------------------

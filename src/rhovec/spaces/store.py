@@ -5,8 +5,9 @@
 
 Nothing in it is code or pickle. The data file is named by its SHA-256 and written first; then space.json
 takes its place in one step. So a kill leaves the old space or the new one. Data files that space.json
-does not name are removed when the next space is saved. Reading checks hashes, shapes, numbers and
-schema.
+does not name are removed when the next space is saved. If two programs save at once, one of them may
+remove the other's data, so each looks at what is there at the end, and saves again if it is not
+complete. Reading checks hashes, shapes, numbers and schema.
 """
 
 from __future__ import annotations
@@ -130,12 +131,16 @@ def save(folder: Path, content: Content) -> None:
     text = json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / description["data"], data)
-        write_file(folder / DESCRIPTION, text.encode())
-        for old in folder.glob("space-*.safetensors"):
-            if old.name != description["data"] and _is_data(old.name):
-                with suppress(OSError):  # somebody else has removed it
-                    old.unlink()
+        complete = False
+        while not complete:
+            write_file(folder / description["data"], data)
+            write_file(folder / DESCRIPTION, text.encode())
+            for old in folder.glob("space-*.safetensors"):
+                if old.name != description["data"] and _is_data(old.name):
+                    with suppress(OSError):  # somebody else has removed it
+                        old.unlink()
+            named = json.loads((folder / DESCRIPTION).read_bytes())["data"]
+            complete = (folder / named).exists()
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 
