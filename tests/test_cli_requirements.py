@@ -93,6 +93,28 @@ def test_robustness(file: Path, traces: Path, options: list[str]) -> None:
     assert found[0]["formula"] == "always[0,T] high"
 
 
+def test_one_file_serves_every_command(tmp_path: Path) -> None:
+    """Variables had the whole headers of columns as names, where `check` and `mine` cut the units."""
+    rng = np.random.default_rng(0)
+    lines = [
+        f"{n},{t},{flow:.3f},{speed:.1f}"
+        for n in range(40)
+        for t, (flow, speed) in enumerate(
+            zip(*rng.uniform(1, 9, (2, 8)).cumsum(axis=1), strict=True)
+        )
+    ]
+    logs, file, space = tmp_path / "a.csv", tmp_path / "r.stl", tmp_path / "space"
+    logs.write_text("\n".join(["trace,t,flow [l/s],Engine Speed (rpm)", *lines]) + "\n")
+    file.write_text("A: always[0,3] flow > 0.5 l/s\nB: eventually `Engine Speed` > 1\n")
+    run("check", "-F", file, "-t", logs)
+    found = rows(run("robustness", "-F", file, "-t", logs, "--dt", "auto", "--json"))
+    assert {row["id"] for row in found} == {"A", "B"}
+    run("train", "space", "-F", file, "-t", logs, "-o", space)
+    assert len(rows(run("embed", "-F", file, "--space", space))) == 2
+    whole = run("robustness", "`flow [l/s]` > 2", "`Engine Speed` > 2", "-t", logs)
+    assert "flow [l/s]" in whole
+
+
 def test_compare(file: Path, tmp_path: Path) -> None:
     text = run("compare", "R-1: always x_0 > 1", "x_0 > 0", "--n-traces", 20).splitlines()
     assert text[:3] == ["a is R-1 of formula 1", "", "a  always ( x_0 > 1 )"]

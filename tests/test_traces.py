@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rhovec.errors import MissingDependencyError, TraceError
 from rhovec.formula import parse
-from rhovec.traces import Traces, read_traces
+from rhovec.traces import Traces, read_logs, read_traces
 
 in_folder = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50
@@ -136,6 +136,54 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
     assert [x.tolist() for x in found.values] == [[[9, 3], [1, 3]], [[4], [5]]]
     with pytest.raises(TraceError, match=r"'note': 'ok' is not a number"):
         read_traces(file, id_column="car")
+
+
+def with_units(folder: Path, suffix: str) -> Path:
+    file = folder / f"a{suffix}"
+    table = {
+        "t": [0.0, 1.0],
+        "v (km/h)": [36.0, 72.0],
+        "v (m/s)": [10.0, 20.0],
+        "w [m]": [1.0, 2.0],
+    }
+    if suffix == ".csv":
+        rows = [table, *zip(*table.values(), strict=True)]
+        file.write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    else:
+        pytest.importorskip("pyarrow.parquet").write_table(
+            sys.modules["pyarrow"].table(table), file
+        )
+    return file
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_variables_have_the_names_of_channels(tmp_path: Path, suffix: str) -> None:
+    file = with_units(tmp_path, suffix)
+    found = read_traces(file)
+    assert found.variables == tuple(next(read_logs(file)).channels) == ("v (km/h)", "v (m/s)", "w")
+    assert found.units == next(read_logs(file)).units
+    for name in ("w", "w [m]", "v (m/s)"):
+        assert read_traces(file, variables=[name]).variables == (name,)
+    with pytest.raises(TraceError, match="no column 'v'"):
+        read_traces(file, variables=["v"])
+    for mentioned in (["w [m]"], ["w", "w [m]"]):
+        assert read_traces(file, mentioned=mentioned).variables[2:] == tuple(mentioned)
+
+
+@pytest.mark.parametrize("column", ["variable", "signal", "channel", "name"])
+def test_long_tables_are_those_of_logs(tmp_path: Path, column: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(f"t,{column},value\n0,w [m],1\n1,w [m],2\n0,u,3\n1,u,4\n")
+    assert read_traces(file).variables == tuple(next(read_logs(file)).channels) == ("w [m]", "u")
+
+
+def test_files_in_different_units_are_refused(tmp_path: Path) -> None:
+    for name, header in {"a": "w", "b": "w [m]", "c": "w (cm)"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"{header}\n1\n")
+    files = [tmp_path / f"{name}.csv" for name in "abc"]
+    assert read_traces(files[:2]).units == {"w": "m"}
+    with pytest.raises(TraceError, match=r"c\.csv: 'w' is in cm, but in m in .*b\.csv"):
+        read_traces(files)
 
 
 def test_quotes_blanks_and_a_byte_order_mark(tmp_path: Path) -> None:

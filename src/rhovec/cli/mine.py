@@ -106,7 +106,6 @@ def mine(
     from ..mining import Bounded, Mined, read_labelled
     from ..mining import mine as mine_formulae
     from ..mining.labels import read_evenly
-    from ..traces import read_logs
 
     require_output(output, (".stl", ".txt"))
     require_output(plot, (".svg",))
@@ -127,9 +126,8 @@ def mine(
     if dt is not None and traces.dt is not None and dt != traces.dt:
         raise RhovecError(f"--dt {dt:g}: the traces have steps of {traces.dt:g} s; leave it out")
     step = traces.dt if dt is None else dt
-    first = next(read_logs(files.traces, **(reading | {"variables": traces.variables})))
     mined = mine_formulae(
-        traces, given, dt=step, units=first.units, positive=_label(positive, given, "--positive"),
+        traces, given, dt=step, units=traces.units, positive=_label(positive, given, "--positive"),
         costs=_costs(costs, balanced, given), max_size=max_size, budget=budget, seconds=seconds,
         folds=folds, seed=seed, start=_formulae(start, step),
     )  # fmt: skip

@@ -314,6 +314,8 @@ class Reading(Files):
                     "--dt, --discrete, --tolerance and --units: the schema says these"
                 )
             own = schema.options()
+        if traces is not None:
+            own["units"] = {**traces.units, **own["units"]}
         return {**own, "rounding": self.rounding, "labels": self.codes()}
 
     def codes(self) -> dict[str, dict[str, float]]:

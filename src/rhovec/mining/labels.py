@@ -14,7 +14,7 @@ from ..errors import RhovecError, TraceError
 from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.cells import is_number
 from ..traces.logs import Log
-from ..traces.reading import PathLike, as_names, listed
+from ..traces.reading import PathLike, as_names, common_units, listed
 
 ID_COLUMNS, LABEL_COLUMNS = (
     ("trace", "id", "trace_id", "file", "name"),
@@ -95,7 +95,7 @@ def read_evenly(
         raise TraceError(f"the traces have no column of numbers; they have {listed(texts)}")
     if dt is None:
         return replace(read_traces(paths, variables=names, **reading), left_out=texts)
-    values, ids = [], []
+    values, ids, units = [], [], []
     for log in read_logs(paths, variables=names, **reading):
         grid = resample(log, dt)
         rows = {
@@ -108,7 +108,8 @@ def read_evenly(
             raise TraceError(f"{log.source}: {log.name} has no numbers in {listed(lacking)}")
         values.append(np.stack([rows[name] for name in names]))
         ids.append(log.name)
-    return Traces(names, values, tuple(ids), dt, texts)
+        units.append((log.source, log.units))
+    return Traces(names, values, tuple(ids), dt, texts, common_units(units))
 
 
 def _numeric(logs: Iterable[Log], besides: str = "") -> tuple[tuple[str, ...], tuple[str, ...]]:

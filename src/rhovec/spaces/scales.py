@@ -38,15 +38,18 @@ class Given(NamedTuple):
     values: np.ndarray  # (N, V, P) float32 or float64, finite
     variables: tuple[str, ...]
     dt: float | None
+    units: Mapping[str, str]  # those that are known
 
 
 def as_given(traces: Any, variables: Sequence[str] | None) -> Given:
     """Traces in any form that `rv.robustness` takes, or as `rv.read_traces` or a measure hold them."""
-    dt = None
+    dt: float | None = None
+    units: Mapping[str, str] = {}
     if isinstance(traces, Traces | TraceMeasure):
         if variables is not None:
             raise TraceError("these traces have names already; leave out variables")
-        dt = traces.dt if isinstance(traces, Traces) else None
+        if isinstance(traces, Traces):
+            dt, units = traces.dt, traces.units
         traces, variables = traces.values, traces.variables
     if isinstance(traces, str | Path):
         raise TraceError("traces must be numbers: read files with rv.read_traces")
@@ -54,7 +57,7 @@ def as_given(traces: Any, variables: Sequence[str] | None) -> Given:
     found = as_trace_array(traces, variables, used)
     if found.is_torch:
         raise TraceError("traces must be a NumPy array, not a torch tensor: give traces.numpy()")
-    return Given(found.values, tuple(found.columns), dt)
+    return Given(found.values, tuple(found.columns), dt, units)
 
 
 def schema_of(
@@ -79,6 +82,7 @@ def schema_of(
             raise TraceError(
                 f"the traces have no variable {name!r}; they have {listed(given.variables)}"
             )
+    units = {**given.units, **units}
     channels, constant = [], []
     for i, name in enumerate(given.variables):
         values = given.values[:, i].astype(np.float64)

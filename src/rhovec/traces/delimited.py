@@ -44,7 +44,7 @@ class Text:
         self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
         self._file = file
         self._strict = options.strict
-        self._reads_all = options.variables is None and not options.mentioned
+        self._reads_all = options.variables is None and not options.only_mentioned
         with file.open("rb") as stream:
             sample = stream.read(SAMPLE_BYTES)
         self._encoding = options.encoding or _encoding(sample)

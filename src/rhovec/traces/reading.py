@@ -6,8 +6,8 @@ is. `logs.py` reads files as they are, and `resampling.py` puts them on a grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,7 @@ class Traces:
     ids: tuple[str, ...]  # one per trace
     dt: float | None  # sampling step in seconds, from the time columns; None without them
     left_out: tuple[str, ...] = ()  # columns without a number that were asked to be skipped
+    units: Mapping[str, str] = field(default_factory=dict)  # those that headers name, for `parse`
 
 
 def read_traces(
@@ -49,22 +50,27 @@ def read_traces(
     """Read traces from files, or from all files of a folder.
 
     layout: "wide" tables have one column per variable and one row per time step; "long" tables have
-        the columns `variable` and `value`; "rows" have one row per trace; "auto" reads a table that
-        has the columns of a long one as long, and any other as wide.
-    variables: the variables to read (default: all). For an .npy file, an array (N, V, P) or (V, P),
-        the names of its axis V (default: x_0, x_1, ...).
+        the columns `variable` (or `signal`, `channel`, `name`) and `value`; "rows" have one row per
+        trace; "auto" reads a table that has the columns of a long one as long, and any other as wide.
+    variables: the variables to read (default: all), with or without the unit of their header: by
+        default, `flow [l/s]` is the variable `flow`, as for `read_logs`. For an .npy file, an array
+        (N, V, P) or (V, P), the names of its axis V (default: x_0, x_1, ...).
     id_column: the column that tells the traces of a table apart (default: `trace`, `id` or
         `trace_id`, if the table has one of them).
     time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
         has one of them and it is not among the variables).
-    mentioned: names that matter. If a column cannot be read, only columns of these names are.
+    mentioned: names that matter, which may be whole headers. If a column cannot be read, only columns of
+        these names are.
     skip_texts: leave out columns in which no trace has a number, unless `variables` names them.
     """
     names = None if variables is None else as_names(variables)
     skip_texts = skip_texts and names is None
     options = checked(
-        Options(layout, names, id_column, time_column, strict=True, skip_texts=skip_texts)
-    )
+        Options(
+            layout, names, id_column, time_column, strict=True, skip_texts=skip_texts,
+            mentioned=frozenset(mentioned),
+        )
+    )  # fmt: skip
     files = find_files([paths] if isinstance(paths, str | Path) else paths)
     try:
         found = list(read_files(files, options))
@@ -75,7 +81,7 @@ def read_traces(
     except TraceError:
         if not mentioned:
             raise
-        wanted = replace(options, mentioned=frozenset(mentioned), skip_texts=True)
+        wanted = replace(options, only_mentioned=True, skip_texts=True)
         found = list(read_files(files, wanted))
         unread = [name for name in _without_numbers(found) if name not in wanted.mentioned]
         found = [(name, _without(part, unread)) for name, part in found]
@@ -88,7 +94,21 @@ def read_traces(
         tuple(name for name, _ in found),
         sampling_step([part for _, part in found]),
         texts,
+        common_units((part.source.name, part.units) for _, part in found),
     )
+
+
+def common_units(found: Iterable[tuple[str, Mapping[str, str]]]) -> dict[str, str]:
+    """The units by variable; TraceError if two files differ. found: files, and the units of each."""
+    known: dict[str, tuple[str, str]] = {}
+    for file, units in found:
+        for name, unit in units.items():
+            other, before = known.setdefault(name, (file, unit))
+            if unit != before:
+                raise TraceError(
+                    f"{file}: {name!r} is in {unit}, but in {before} in {other}; convert one of them"
+                )
+    return {name: unit for name, (_, unit) in known.items() if unit.isprintable()}
 
 
 def _without_numbers(found: Sequence[tuple[str, Part]]) -> tuple[str, ...]:

@@ -53,10 +53,11 @@ class Options:
     encoding: str | None = None
     skip_lines: int = 0
     repair_times: bool = False
-    strict: bool = False  # every cell of every column counts, and names are whole headers
+    strict: bool = False  # every cell of every column counts
     skip_texts: bool = False  # although strict, columns of text may be there, to be left out
     partial: bool = False  # variables that a file lacks are left out, unless it lacks all
-    mentioned: Collection[str] = ()  # without variables: only columns among these, if there is one
+    mentioned: Collection[str] = ()  # names in formulae, which may be whole headers
+    only_mentioned: bool = False  # without variables: only columns among these, if there is one
 
 
 class Part(NamedTuple):
@@ -67,6 +68,11 @@ class Part(NamedTuple):
     times: np.ndarray | None  # (P,) seconds, in the order of the file
     rows: np.ndarray  # (P,) rows of the file's table
     source: Source
+
+    @property
+    def units(self) -> dict[str, str]:
+        """The units that are known."""
+        return {name: one.unit for name, one in self.series.items() if one.unit}
 
     def row(self, name: str, point: int) -> int:
         """The row of the table that a variable's sample stands in."""
@@ -121,7 +127,7 @@ def listed(names: Sequence[str]) -> str:
 
 def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     """Which column is what. A column may be named with or without its unit."""
-    if options.strict and options.variables is None and "" in header and not options.mentioned:
+    if options.strict and options.variables is None and "" in header and not options.only_mentioned:
         raise TraceError(f"{source}: column {list(header).index('') + 1} has no name")
     split = [split_unit(name) for name in header]
     counts, short = Counter(header), Counter(name for name, _ in split)
@@ -154,9 +160,8 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         return next((place(free[name]) for name in usual if name in free), None)
 
     taken = set(options.variables or ())
-    names: tuple[str, ...] = NAME_COLUMNS[:1] if options.strict else NAME_COLUMNS
     lower = {name.lower(): name for name, _ in reversed(split)}
-    named = next((lower[name] for name in names if name in lower), None)
+    named = next((lower[name] for name in NAME_COLUMNS if name in lower), None)
     is_long = options.layout == "long" or (
         options.layout == "auto" and named is not None and "value" in lower
     )
@@ -173,12 +178,14 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
             wanted = {name: place(name) for name in present(options, places)}
         else:
             columns = [
-                (whole if options.strict or short[name] > 1 else name, whole)
-                for i, (whole, (name, _)) in enumerate(zip(header, split, strict=True))
+                (name, whole)
+                for i, (whole, (cut, _)) in enumerate(zip(header, split, strict=True))
                 if whole and i not in (id_place, time_place)
+                for name in _names(whole, cut if short[cut] == 1 else whole, options)
             ]
             mentioned = [one for one in columns if one[0] in options.mentioned]
-            wanted = {name: place(whole) for name, whole in mentioned or columns}
+            chosen = mentioned if options.only_mentioned and mentioned else columns
+            wanted = {name: place(whole) for name, whole in chosen}
     for name, i in wanted.items():
         if i == id_place or (i == time_place and options.strict):
             raise TraceError(f"{source}: column {name!r} is the id or the time, not a variable")
@@ -188,6 +195,11 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     return Roles(
         wanted, units, id_place, time_place, _time_unit(source, header, time_place, options), name_place
     )  # fmt: skip
+
+
+def _names(whole: str, usual: str, options: Options) -> list[str]:
+    """What a column goes by: of its usual name and its whole header those that formulae use."""
+    return [name for name in dict.fromkeys((usual, whole)) if name in options.mentioned] or [usual]
 
 
 def _time_unit(
