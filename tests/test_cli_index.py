@@ -220,3 +220,10 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
         assert "schema.json: " in refused("build", other, "x_0 > 1", "--schema", schema)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["library", "schema.json", "v.npy"]
     assert library.read_bytes() == before
+
+
+def test_a_file_is_no_database(tmp_path: Path) -> None:
+    pytest.importorskip("psycopg")
+    for command in (["list"], ["remove", "--library", "a"]):
+        message = refused(*command, tmp_path / "lib.rhovec")
+        assert "lib.rhovec: no database; give its URL, such as postgresql://" in message

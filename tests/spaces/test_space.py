@@ -311,6 +311,13 @@ def test_what_is_no_folder_is_refused(path: str, tmp_path: Path, monkeypatch: An
             load(path)
 
 
+@pytest.mark.parametrize("path", [3, True, b"a", ["a"]])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    for load in (rv.load, rv.Space.load):
+        with pytest.raises(RhovecError, match=r"path must be the name of a space.*, not "):
+            load(path)
+
+
 def test_a_flipped_bit_is_noticed(folder: Path, space: rv.Space) -> None:
     path = folder / store.DESCRIPTION
     saved = path.read_bytes()

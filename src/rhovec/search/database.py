@@ -22,6 +22,7 @@ from typing import Any, LiteralString, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from ..errors import MissingDependencyError, RhovecError
+from .backend import is_url
 
 try:
     import psycopg
@@ -310,6 +311,8 @@ class _Raw(Loader):
 
 def _settings(url: str) -> dict[str, Any]:
     """libpq's settings, without a password. No message repeats the URL, which may hold one."""
+    if not is_url(url) and "@" not in url:
+        raise RhovecError(f"{url}: no database; give its URL, such as {EXAMPLE}")
     try:
         parts = urlsplit(url)
         if not url.startswith(("postgresql://", "postgres://")):

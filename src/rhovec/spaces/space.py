@@ -152,7 +152,7 @@ class Space:
     @classmethod
     def load(cls, folder: str | Path) -> Space:
         """Read the space in a folder; `rv.load` reads spaces and models."""
-        return cls(store.read(Path(folder)))
+        return cls(store.read(store.as_folder(folder)))
 
     def save(self, folder: str | Path) -> None:
         """Write the space to a folder, atomically: after a kill there is the old space or this one."""

@@ -39,6 +39,13 @@ FACTS = ("error", "standard_error", "formulae", "seed", "traces")
 DIGEST = "digest"  # of the rest of the description
 
 
+def as_folder(path: object) -> Path:
+    """The path of a space that was given."""
+    if not isinstance(path, str | Path):
+        raise RhovecError(f"path must be the name of a space or of its folder, not {path!r:.80}")
+    return Path(path)
+
+
 class Content(NamedTuple):
     """What a space consists of."""
 
