@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple
 
 MAX_LISTED = 20  # problems that a message names
 
@@ -90,6 +91,17 @@ class HorizonError(RhovecError):
 
 class MissingDependencyError(RhovecError):
     """An optional library is needed; the message holds the install command."""
+
+
+def needed(module: str, what: str, extra: str) -> Any:
+    """Import a module of an optional library that `what` needs, or say which extra installs it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        library = module.partition(".")[0]
+        raise MissingDependencyError(
+            f'{what} needs {library}: pip install "rhovec[{extra}]"'
+        ) from None
 
 
 SignalError = TraceError  # its name in the first release

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, TypeVar
 
-from .errors import MissingDependencyError, RhovecError
+from .errors import RhovecError, needed
 from .machine import cores, limited
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def connected(address: str | None) -> Iterator[Any]:
     if address is None:
         yield None
         return
-    distributed = _distributed()
+    distributed = needed("distributed", "a Dask cluster", "cluster")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are raised, without traces
     try:
         client = distributed.Client(address, timeout=TIMEOUT)
@@ -81,7 +81,7 @@ def _here(
 def _there(
     function: Callable[..., T], tasks: Iterator[tuple[int, tuple[Any, ...]]], client: Any
 ) -> Iterator[tuple[int, T]]:
-    distributed = _distributed()
+    distributed = needed("distributed", "a Dask cluster", "cluster")
     if not (hasattr(client, "submit") and hasattr(client, "nthreads")):
         raise RhovecError(f"client must be a distributed.Client, not {client!r:.80}")
     waiting: dict[Any, int] = {}
@@ -114,13 +114,3 @@ def _there(
     finally:
         for future in waiting:
             future.release()
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError:
-        raise MissingDependencyError(
-            'a cluster needs Dask: pip install "rhovec[cluster]"'
-        ) from None
-    return distributed

@@ -19,7 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import RhovecError, needed
 from ..files import writing
 
 if TYPE_CHECKING:
@@ -125,13 +125,9 @@ def write_parquet(
     stream: IO[bytes], records: Iterable[Mapping[str, Any]], header: Sequence[str]
 ) -> None:
     """Records with the same fields as a parquet file; the first batch decides the columns' types."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingDependencyError(
-            'writing .parquet files needs pyarrow: pip install "rhovec[data]"'
-        ) from None
+    parquet = needed("pyarrow.parquet", "writing .parquet files", "data")
+    import pyarrow
+
     several, writer = iter(records), None
     types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
     try:
@@ -237,13 +233,9 @@ def save_array(path: Path, array: np.ndarray) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure; sizes in inches."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            'drawing needs matplotlib: pip install "rhovec[plots]"'
-        ) from None
-    return Figure(figsize=(width, height), layout="constrained")
+    drawing = needed("matplotlib.figure", "drawing", "plots")
+    figure: Figure = drawing.Figure(figsize=(width, height), layout="constrained")
+    return figure
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import RhovecError, needed
 from ..files import filling, write_file
 from .families import CHANGES, KINDS, SPLITS, Recipe, draw_families
 from .text import texts
@@ -91,16 +91,8 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return manifest
 
 
-def import_parquet() -> tuple[Any, Any]:
-    """(pyarrow, pyarrow.parquet)"""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingDependencyError(
-            'a corpus on disk needs pyarrow: pip install "rhovec[data]"'
-        ) from None
-    return pyarrow, pyarrow.parquet
+def import_parquet() -> Any:
+    return needed("pyarrow.parquet", "a corpus on disk", "data")
 
 
 def _claim(folder: Path, parameters: dict[str, Any]) -> None:
@@ -125,7 +117,9 @@ def _claim(folder: Path, parameters: dict[str, Any]) -> None:
 
 
 def _write_shard(target: str, recipe: Recipe, numbers: np.ndarray) -> None:
-    pa, parquet = import_parquet()
+    parquet = import_parquet()
+    import pyarrow as pa
+
     batch = draw_families(recipe, numbers)
     data, ends = texts(batch.programs)
     formula = pa.StringArray.from_buffers(len(ends) - 1, pa.py_buffer(ends), pa.py_buffer(data))

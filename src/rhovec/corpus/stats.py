@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import RhovecError, needed
 from .build import import_parquet, read_manifest
 from .families import CHANGES, KINDS, SPLITS
 
@@ -35,7 +35,8 @@ def corpus_stats(
     kinds, splits, operators, changes: name -> count; depth, nodes, tokens, horizon: (largest + 1,)
     int64, the number of formulae with each value; thresholds: counts in 80 bins from -10 to 10.
     """
-    pa, parquet = import_parquet()
+    parquet = import_parquet()
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     manifest = read_manifest(folder)
@@ -86,11 +87,8 @@ def quantiles(counts: np.ndarray) -> dict[str, int]:
 
 def plot_stats(stats: dict[str, Any], file: str | Path | IO[bytes]) -> None:
     """Draw the distributions into one PNG."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError('plots need matplotlib: pip install "rhovec[plots]"') from None
-    figure = Figure(figsize=(14, 10), layout="constrained")
+    drawing = needed("matplotlib.figure", "drawing", "plots")
+    figure = drawing.Figure(figsize=(14, 10), layout="constrained")
     figure.suptitle(f"{stats['formulae']:,} formulae, seed {stats['manifest']['seed']}")
     axes = figure.subplots(3, 3).ravel()
     for ax, name in zip(axes, MEASURES, strict=False):

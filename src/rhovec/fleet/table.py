@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import MissingDependencyError, TraceError
+from ..errors import TraceError, needed
 from ..formula.reader import Formulae, as_formulae
 from ..machine import limited
 from ..robustness import robustness
-from ..traces.binary import NO_PYARROW, read_frame
+from ..traces.binary import read_frame
 from ..traces.reading import in_order, sampling_step
 from ..traces.tables import Options, Part, find_roles
 
@@ -127,10 +127,7 @@ def traces_of(
     Identifiers are those of the id column; without one, numbers of rows, or "" for a single trace.
     before: rows of the file above the table.
     """
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingDependencyError(NO_PYARROW.format("Arrow tables")) from None
+    pyarrow = needed("pyarrow", "reading Arrow tables", "data")
     try:
         whole = pyarrow.table(table)
     except (TypeError, ValueError):

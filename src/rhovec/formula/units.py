@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-from ..errors import MissingDependencyError
+from ..errors import needed
 from . import lexer
 from .expressions import ExpressionError
 
@@ -71,10 +71,5 @@ def _parsed(text: str, written: str) -> Any:
 
 @cache
 def _registry() -> tuple[Any, Any]:
-    try:
-        import pint
-    except ImportError:
-        raise MissingDependencyError(
-            'units are converted by pint; install it by: pip install "rhovec[units]"'
-        ) from None
+    pint = needed("pint", "converting units", "units")
     return pint, pint.UnitRegistry(non_int_type=Fraction)

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingDependencyError, TraceError
+from ..errors import TraceError, needed
 from .cells import SECONDS, CellError, Column, Series
 from .delimited import column
 from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
-
-NO_PYARROW = 'reading {} needs pyarrow: pip install "rhovec[data]"'
 
 
 class Rows:
@@ -103,15 +101,11 @@ def read_npz(file: Path, options: Options) -> list[Part]:
 
 def read_mat(file: Path, options: Options) -> list[Part]:
     """The trace whose variables are the vectors of a MATLAB file, or of the one struct in it."""
+    scipy = needed("scipy.io", "reading .mat files", "mat")
+    from scipy.io.matlab import MatReadError
+
     try:
-        from scipy.io import loadmat
-        from scipy.io.matlab import MatReadError
-    except ImportError:
-        raise MissingDependencyError(
-            'reading .mat files needs scipy: pip install "rhovec[mat]"'
-        ) from None
-    try:
-        found = loadmat(file, simplify_cells=True)
+        found = scipy.loadmat(file, simplify_cells=True)
     except NotImplementedError:
         raise TraceError(
             f"{file}: this is MATLAB's format 7.3; save it by save(..., '-v7')"
@@ -189,11 +183,9 @@ def _from_texts(
 
 def read_parquet(file: Path, options: Options) -> list[Part]:
     """The traces of a parquet file; of its columns only those that are needed are read."""
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingDependencyError(NO_PYARROW.format(".parquet files")) from None
+    parquet = needed("pyarrow.parquet", "reading .parquet files", "data")
+    import pyarrow
+
     try:
         header = parquet.read_schema(file).names
         roles = find_roles(str(file), header, options)
@@ -211,10 +203,7 @@ def read_frame(frame: Any, name: str, options: Options, before: int = 0) -> list
 
     before: rows of the file above the frame, if that is a part of one.
     """
-    try:
-        import pyarrow
-    except ImportError:
-        raise MissingDependencyError(NO_PYARROW.format("frames")) from None
+    pyarrow = needed("pyarrow", "reading frames", "data")
     try:
         return _from_arrow(name, pyarrow.table(frame), options, before)
     except (pyarrow.ArrowException, TypeError) as error:

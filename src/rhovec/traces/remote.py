@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import MissingDependencyError, TraceError
+from ..errors import TraceError, needed
 from ..formula.core import natural_key
 from .logs import IN_FOLDERS, READERS, PathLike
 
@@ -47,13 +47,9 @@ def remote_name(path: PathLike) -> str | None:
 
 def file_system(name: str) -> tuple[Any, str]:
     """pyarrow's file system for a name, and the path in it."""
-    try:
-        import pyarrow
-        from pyarrow import fs
-    except ImportError:
-        raise MissingDependencyError(
-            'such runs read and write files with pyarrow: pip install "rhovec[data]"'
-        ) from None
+    fs = needed("pyarrow.fs", "reading and writing files in such runs", "data")
+    import pyarrow
+
     if remote_name(name) is None:
         return fs.LocalFileSystem(), str(Path(name).absolute())
     try:
