@@ -29,7 +29,8 @@ LAYERS = (
     ("library", "robustness"),
     ("traces",),
     ("formula", "tasks"),
-    ("drawing", "errors", "files", "former", "machine", "pages"),
+    ("drawing", "files", "former", "machine", "pages"),
+    ("errors",),
 )
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

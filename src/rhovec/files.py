@@ -7,6 +7,7 @@ an exception the temporary file is removed; after a kill it may be left behind, 
     write_file(path, data)                       bytes
     with writing(path) as stream: ...            a binary stream
     with filling(path) as temporary: ...         the name of an empty file, for code that wants a path
+    read_file(path)                              bytes, or a RhovecError that says why not
 
 Each replaces an existing file, keeping the old one until the new one is complete. `filling` with
 `new=True` raises FileExistsError instead, even if two programs get there at the same time.
@@ -21,6 +22,16 @@ from contextlib import contextmanager, suppress
 from errno import EEXIST
 from pathlib import Path
 from typing import IO
+
+from .errors import RhovecError
+
+
+def read_file(path: str | Path) -> bytes:
+    """The content of a file."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def write_file(path: Path, data: bytes) -> None:

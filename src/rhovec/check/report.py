@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Problem, RequirementError, RhovecError
+from ..files import read_file
 from ..formula.derived import Derived
 from ..formula.options import exact_step
 from ..formula.requirements import (
     Number,
     Requirement,
     Statement,
-    read_bytes,
     read_data,
     require_some,
 )
@@ -236,7 +236,7 @@ def _statements(
         if isinstance(one, Statement):
             yield one
         else:
-            yield from read_data(read_bytes(str(one)), str(one))
+            yield from read_data(read_file(str(one)), str(one))
 
 
 def _coded(labels: Mapping[str, int], given: Mapping[str, float]) -> dict[str, float]:

@@ -9,14 +9,14 @@ against other libraries are in benchmarks/, and the paper's own sizes in reprodu
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 import typer
 
 from .inputs import load_model
-from .output import console, progress_bar
+from .output import console, progress_bar, write_jsonl
 from .shared import Device, JsonLines, ModelPath
 
 REPEATS = 3
@@ -54,8 +54,7 @@ def bench(
             progress((i + 1) / (2 * len(chosen)))
         noise, curved = curve(count, model, device, seed, lambda share: progress(0.5 + share / 2))
     if as_json:
-        for one in [*rows, *curved]:
-            print(json.dumps(one))
+        write_jsonl(sys.stdout, [*rows, *curved])
         return
     show(rows, curved, noise)
 

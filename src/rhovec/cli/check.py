@@ -20,6 +20,7 @@ from .output import (
     cell,
     cells,
     console,
+    counted,
     note,
     progress_bar,
     replacing,
@@ -151,7 +152,7 @@ class LogReading(TraceFiles, Reading):
             "missing": self.missing, "max_gap": self.max_gap, "hold": split_names(self.hold),
             "begin": self.begin, "layout": self.layout, "id_column": self.id_column,
             "time_column": self.time_column, "time_unit": self.time_unit,
-            "variables": split_names(self.variables) or None, "encoding": self.encoding,
+            "variables": self.chosen(), "encoding": self.encoding,
             "skip_lines": self.skip_lines, "repair_times": self.repair_times,
             "invalid": self.left_out,
         }  # fmt: skip
@@ -228,8 +229,7 @@ def check(
         print(f"\nwritten: {', '.join(map(str, written))}")
     if messages:
         sys.stdout.flush()
-        parts = "1 thing" if len(messages) == 1 else f"{len(messages):,} things"
-        note(f"{parts} could not be read or checked:", *_first(messages))
+        note(f"{counted(len(messages), 'thing')} could not be read or checked:", *_first(messages))
     if status := report.status(fail_open):
         raise typer.Exit(status)
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from ..errors import RhovecError
-from ..formula.requirements import name_of, read_bytes
+from ..files import read_file
+from ..formula.requirements import name_of
 from .embed import embedded
 from .inputs import formulae_of, origins, read_vectors, schema_for, standardised
 from .output import cell, console, printable, progress_bar
@@ -95,11 +96,11 @@ def decode(
     request = _read(Reading(**vars(files), formulae=sources), loaded, known)
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
+    most = k or (1 if request.formulae is None else 5)
     if isinstance(loaded, Space):
         target = request.vectors if request.formulae is None else request.formulae
         with progress_bar("decoding") as progress:
             fronts = loaded.front(target, progress=progress)
-        most = k or (1 if request.formulae is None else 5)
         _write(
             request.facts, [group[::-1][:most] for group in fronts],
             lambda phi: phi.to_text(dt=loaded.schema.dt), as_json,
@@ -116,7 +117,6 @@ def decode(
             kernel = loaded.kernel(check)
             groups = zip(request.formulae, found, strict=True)
             found = [exact_check(kernel, phi, group) for phi, group in groups]
-    most = k or (1 if request.formulae is None else 5)
     text_of = str if known is None else known.to_text
     _write(request.facts, [group[:most] for group in found], text_of, as_json)
 
@@ -155,7 +155,7 @@ def _read(reading: Reading, model: Model | Space, schema: Schema | None) -> Requ
 
 def _read_vectors(path: Path, model: Model | Space) -> tuple[list[dict[str, Any]], np.ndarray]:
     if path.suffix.lower() == ".jsonl":
-        return _json_vectors([(str(path), read_bytes(path))], model)
+        return _json_vectors([(str(path), read_file(path))], model)
     rows = _unit_rows(model, read_vectors(path), str(path))
     return [{"request": i} for i in range(len(rows))], rows
 

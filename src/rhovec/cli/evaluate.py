@@ -6,7 +6,6 @@ checkout of the sources.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ import typer
 
 from ..errors import RhovecError
 from .inputs import load_model, read_vectors
-from .output import cell, console, progress_bar
+from .output import cell, console, progress_bar, write_jsonl
 from .shared import Device, JsonLines, ModelPath, formula_files, option
 
 if TYPE_CHECKING:
@@ -120,8 +119,7 @@ def evaluate(
         if "outside" in chosen:
             rows += beyond(loaded, kernel, seed, quick)
     if as_json:
-        for row in rows:
-            print(json.dumps(row))
+        write_jsonl(sys.stdout, rows)
     else:
         show(rows)
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import RhovecError
-from .inputs import split_names
 from .messages import in_options
-from .output import cell, console, note, progress_bar, write_csv, write_jsonl
+from .output import cell, console, counted, note, progress_bar, write_csv, write_jsonl
 from .shared import TRACES, TraceReading, option
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def summarise(
     with connected(scheduler) as client, progress_bar("traces") as progress:
         report = evaluate_files(
             requirements, reading.traces, out=results, client=client, rows=results is not None,
-            layout=reading.layout, variables=split_names(reading.variables) or None,
+            layout=reading.layout, variables=reading.chosen(),
             id_column=reading.id_column, time_column=reading.time_column, end=end,
             progress=progress,
         )  # fmt: skip
@@ -78,10 +77,6 @@ def tell(what: str, messages: Sequence[str], count: int | None = None) -> None:
     shown = [in_options(message) for message in messages[:MAX_MESSAGES]]
     more = (len(messages) if count is None else count) - len(shown)
     note(f"{what}:", *shown, *([f"and {more:,} more"] if more else []))
-
-
-def counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def _show(report: FleetReport, as_json: bool) -> None:

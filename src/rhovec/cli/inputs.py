@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import FormulaError, HorizonError, Problem, RhovecError
+from ..files import read_file
 from ..formula import Formula, Schema
 from ..formula.requirements import Requirement
 from .output import note
@@ -27,11 +28,11 @@ def read_schema(path: Path | None) -> Schema | None:
     if path is None:
         return None
     try:
-        return Schema.from_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+        text = read_file(path).decode()
     except UnicodeDecodeError:
         raise RhovecError(f"{path}: no UTF-8 text") from None
+    try:
+        return Schema.from_json(text)
     except RhovecError as error:
         raise RhovecError(f"{path}: {error}") from None
 

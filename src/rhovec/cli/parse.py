@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..errors import RhovecError
 from .inputs import read_schema, standardised
+from .output import counted
 from .shared import READING, JsonLines, Reading, SchemaFile, option
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def parse(
             print()
         for name in ("horizon", "history"):
             if name in facts:
-                steps = f"{facts[name]} step{'' if facts[name] == 1 else 's'}"
+                steps = counted(facts[name], "step")
                 seconds = (
                     "" if step is None else f" ({bound_text(facts[name], exact_step(step))} s)"
                 )

@@ -95,11 +95,11 @@ def robustness(
     lengths = {x.shape[1] for x in traces.values}
     arrays = np.stack(traces.values) if len(lengths) == 1 else traces.values
 
-    def work(formulae: list[Formula]) -> Any:
+    def values_of(formulae: list[Formula], evaluate: Any = evaluate) -> Any:
         return evaluate(formulae, arrays, variables=traces.variables, trace=every_step, end=end)
 
-    with naming(requirements, work):
-        values = work(formulae_of(requirements))
+    with naming(requirements, values_of):
+        values = values_of(formulae_of(requirements))
     back = [r.place for r in requirements if r.formula.only_looks_back]
     if back and not every_step:
         note(
@@ -134,16 +134,8 @@ def robustness(
         as_jsonl(records, sys.stdout)
     elif sys.stdout.isatty():
         # Where robustness is 0, only satisfaction can tell; where there is no value, only robustness.
-        both = [
-            kind(
-                formulae_of(requirements),
-                arrays,
-                variables=traces.variables,
-                trace=every_step,
-                end=end,
-            )
-            for kind in (robustness_of, satisfaction_of)
-        ]
+        formulae = formulae_of(requirements)
+        both = [values_of(formulae, evaluate) for evaluate in (robustness_of, satisfaction_of)]
         rho, holds = (x if isinstance(x, list) else np.moveaxis(x, 1, 0) for x in both)
         show_summary(requirements, traces.ids, rho, holds, seconds)
     else:

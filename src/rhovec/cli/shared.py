@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import Problem, RequirementError, RhovecError
+from ..files import read_file
 from ..formula import Schema
 from ..formula.options import exact_step
 from ..formula.requirements import (
     Requirement,
     Statement,
-    read_bytes,
     read_data,
     require_some,
     resolve,
@@ -34,7 +34,7 @@ from .inputs import (
     unknown_variables,
 )
 from .messages import in_options
-from .output import note
+from .output import counted, note
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -182,7 +182,7 @@ class Files:
                     "from object storage, too: add --results"
                 )
         return [
-            ("stdin", sys.stdin.buffer.read()) if file == "-" else (file, read_bytes(file))
+            ("stdin", sys.stdin.buffer.read()) if file == "-" else (file, read_file(file))
             for file in files
         ]
 
@@ -195,8 +195,10 @@ class Files:
         if problems and not self.skip_invalid:
             raise RequirementError(problems)
         if problems:
-            count = f"{len(problems):,} requirement{'' if len(problems) == 1 else 's'}"
-            note(f"left out {count}:", *(in_options(str(problem)) for problem in problems))
+            note(
+                f"left out {counted(len(problems), 'requirement')}:",
+                *(in_options(str(problem)) for problem in problems),
+            )
 
 
 @dataclass(frozen=True)
@@ -459,13 +461,8 @@ class TraceReading(TraceFiles, Reading):
 # -- formulae --------------------------------------------------------------------------------------
 
 
-def read_for(
-    space: Model | Space,
-    reading: Reading,
-    schema: Path | None,
-    contents: list[tuple[str, bytes]] | None = None,
-) -> list[Requirement]:
+def read_for(space: Model | Space, reading: Reading, schema: Path | None) -> list[Requirement]:
     """The requirements as a space embeds them; a schema lowers those for a model."""
     own = schema_for(space, schema)
-    found = reading.requirements(own, contents=contents)
+    found = reading.requirements(own)
     return found if own is None or schema is None else standardised(found, own)

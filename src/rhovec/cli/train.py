@@ -24,8 +24,9 @@ from .shared import JsonObject, TraceReading, formula_files, grouped, option
 
 OWN = "Traces of your own"
 
-HELP = "Make a space of your traces, or train models on the exact kernel."
-app = typer.Typer(name="train", help=HELP)
+app = typer.Typer(
+    name="train", help="Make a space of your traces, or train models on the exact kernel."
+)
 
 
 @dataclass(frozen=True)
@@ -347,8 +348,3 @@ def report(steps: int) -> Callable[[dict[str, Any]], None]:
 
 for command in (space, encoder, decoder):
     app.command()(grouped(command))
-
-
-@app.callback()
-def train() -> None:
-    """Make a space of your traces, or train models on the exact kernel."""

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..errors import ParseError, Problem, RequirementError, RhovecError, RhovecWarning
+from ..files import read_file
 from .core import Formula
 from .derived import Derived
 from .expressions import Linear, names_of
@@ -145,7 +146,7 @@ def read_requirements(
     options: those of `parse`, such as dt.
     """
     several = [paths] if isinstance(paths, str | Path) else list(paths)
-    statements = [s for path in several for s in read_data(read_bytes(path), str(path))]
+    statements = [s for path in several for s in read_data(read_file(path), str(path))]
     found, problems = resolve(statements, parameters, **options)
     if problems:
         error = RequirementError(problems)
@@ -154,14 +155,6 @@ def read_requirements(
         warnings.warn(f"left out: {error}", RhovecWarning, stacklevel=2)
     require_some(found, problems, ", ".join(map(str, several)))
     return found
-
-
-def read_bytes(path: str | Path) -> bytes:
-    """The content of a file."""
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_data(data: bytes, name: str) -> list[Statement]:

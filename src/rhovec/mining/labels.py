@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RhovecError, TraceError
+from ..files import read_file
 from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.cells import is_number
 from ..traces.logs import Log
@@ -143,9 +144,7 @@ def _constant(log: Log, column: str) -> Any:
 def _read_file(path: Path) -> dict[str, str]:
     """Name -> label, of a CSV file with a header."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+        text = read_file(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise RhovecError(f"{path}: no UTF-8 text; save it as UTF-8") from None
     lines = text.splitlines()

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import RhovecError, SchemaError
-from ..files import write_file
+from ..files import read_file, write_file
 from ..formula.schema import Schema
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
@@ -267,7 +267,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists():
         raise RhovecError(f"{folder}: there is no model in this folder, as it has no {CONFIG}")
-    data = _read_file(path)
+    data = read_file(path)
     try:
         config = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -454,16 +454,9 @@ def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> N
 
 
 def _checked_file(path: Path, config: Mapping[str, Any]) -> bytes:
-    data = _read_file(path)
+    data = read_file(path)
     if hashlib.sha256(data).hexdigest() != config["sha256"][path.name]:
         raise RhovecError(
             f"{path} is not the file that was saved, its SHA-256 differs; get the model again"
         )
     return data
-
-
-def _read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RhovecError
-from ..files import write_file
+from ..files import read_file, write_file
 from ..formula import Schema
 
 FORMAT = 1
@@ -159,20 +159,19 @@ def read(folder: Path) -> Content:
     if not os.path.exists(where):
         raise RhovecError(f"{folder}: there is no space in this folder, as it has no {DESCRIPTION}")
     for last in (False, True):  # a space that is saved meanwhile has a new data file
+        content = read_file(where)
         try:
-            description = json.loads((folder / DESCRIPTION).read_bytes())
-        except OSError as error:
-            raise RhovecError(f"{where}: cannot be read: {error.strerror}") from None
+            description = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise RhovecError(f"{where} is not JSON, get the space again: {error}") from None
         _check(description, where)
         path = folder / description["data"]
         try:
-            data = path.read_bytes()
+            data = read_file(path)
             break
-        except OSError as error:
+        except RhovecError:
             if last:
-                raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+                raise
     return unpack(description, data, str(folder))
 
 
