@@ -100,23 +100,16 @@ class Bounded:
 
     def requirements(self, name: str = "mined") -> str:
         """A requirement file that holds the chosen formula, and the rest of the front as comments."""
-        step = (
-            "" if self.about.dt is None else f" Time bounds are in seconds: --dt {self.about.dt:g}."
-        )
-        lines = [
-            f"# Mined from {self.n_structure + self.n_calibration} traces of one system.{step}",
-            f"# {self.statement[0].upper()}{self.statement[1:]}.",
+        return self.about.requirement_file(
+            f"{self.n_structure + self.n_calibration} traces of one system",
+            self.statement,
             f"{name}: {self.text}",
-        ]
-        others = [one for one in self.front if one.formula is not self.formula]
-        if others:
-            lines += ["", "# Other sizes:"]
-            lines += [
-                f"# {one.size} nodes, rejects {one.calibrated:.3f} of damaged traces: "
-                f"{one.formula.to_text(self.about.dt)}"
-                for one in others
-            ]
-        return "\n".join(lines) + "\n"
+            [
+                (one.formula, f"rejects {one.calibrated:.3f} of damaged traces")
+                for one in self.front
+                if one.formula is not self.formula
+            ],
+        )
 
     def rows(self) -> list[dict[str, Any]]:
         return [

@@ -50,7 +50,8 @@ class Certified:
     loss: float
     best: Formula
 
-    def text(self, dt: float | None = None) -> str:
+    @property
+    def text(self) -> str:
         grid = "" if self.complete else " on this grid"
         return (
             f"no formula with {self.formulae}{grid}, true on some traces and false on others, has a "
@@ -74,6 +75,18 @@ class About:
         values = self.array(traces).values
         out: np.ndarray = robustness(formulae, values, variables=self.variables)
         return out
+
+    def requirement_file(
+        self, source: str, facts: str, requirement: str, others: Sequence[tuple[Formula, str]]
+    ) -> str:
+        """A requirement, with comments on what it was mined from and on formulae of other sizes."""
+        step = "" if self.dt is None else f" Time bounds are in seconds: --dt {self.dt:g}."
+        lines = [
+            f"# Mined from {source}.{step}", f"# {facts[0].upper()}{facts[1:]}.", requirement,
+            *(["", "# Other sizes:"] if others else []),
+            *(f"# {phi.size} nodes, {words}: {phi.to_text(self.dt)}" for phi, words in others),
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"
 
 
 def arranged(traces: Any, variables: Sequence[str] | None) -> TraceArray:
@@ -191,25 +204,12 @@ class Mined:
 
     def requirements(self, name: str = "mined") -> str:
         """A requirement file that holds the chosen formula, and the rest of the front as comments."""
-        entry = self.entry
-        step = (
-            "" if self.about.dt is None else f" Time bounds are in seconds: --dt {self.about.dt:g}."
-        )
-        lines = [
-            f"# Mined from {self.n_positive} traces {self.positive!r} and {self.n_negative} "
-            f"{self.negative!r}.{step}",
-            f"# Training accuracy {entry.accuracy:.4g}, {_held_out(entry)}.",
+        return self.about.requirement_file(
+            f"{self.n_positive} traces {self.positive!r} and {self.n_negative} {self.negative!r}",
+            _accuracy(self.entry),
             f"{name}: {self.text}",
-        ]
-        others = [one for one in self.front if one is not entry]
-        if others:
-            lines += ["", "# Other sizes:"]
-            lines += [
-                f"# {one.size} nodes, training accuracy {one.accuracy:.4g}, {_held_out(one)}: "
-                f"{one.formula.to_text(self.about.dt)}"
-                for one in others
-            ]
-        return "\n".join(lines) + "\n"
+            [(one.formula, _accuracy(one)) for one in self.front if one is not self.entry],
+        )
 
     def svg(self, traces: Any, labels: Sequence[Any]) -> str:
         """A picture of traces with the chosen formula drawn in, as an SVG document."""
@@ -249,7 +249,7 @@ class Mined:
             ),
         ]
         lines += [f"note: {note}" for note in self.all_notes()]
-        lines += [f"certificate: {one.text(self.about.dt)}" for one in self.certificates]
+        lines += [f"certificate: {one.text}" for one in self.certificates]
         return "\n".join(lines)
 
     def all_notes(self) -> list[str]:
@@ -262,10 +262,12 @@ class Mined:
         ]
 
 
-def _held_out(one: Entry) -> str:
+def _accuracy(one: Entry) -> str:
+    training = f"training accuracy {one.accuracy:.4g}"
     if one.held_out is None or one.interval is None:
-        return "not validated"
-    return f"held-out {one.held_out:.4g} ({one.interval[0]:.4g} to {one.interval[1]:.4g})"
+        return f"{training}, not validated"
+    low, high = one.interval
+    return f"{training}, held-out {one.held_out:.4g} ({low:.4g} to {high:.4g})"
 
 
 def _interval(one: Entry) -> str:

@@ -48,6 +48,7 @@ from ..kernel import (
     IntegratedKernel,
     Progress,
     StlKernel,
+    drop_axes,
     kernel_of_cosine,
 )
 from ..traces import BaseMeasure, TraceMeasure
@@ -201,15 +202,13 @@ class Model:
         It is computed from vectors of kind "cosine" if the model has them, which is more accurate than
         the inner products of the others.
         """
-        (a, single_a), (b, single_b) = self._formulae(first), self._formulae(second)
+        a, b = self._formulae(first)[0], self._formulae(second)[0]
         head = make_head(self.encoder)
         vectors = self.embed([*a, *b], kind=head.kind, warn=warn)
         values = np.clip(vectors[: len(a)] @ vectors[len(a) :].T, -1, 1)
         if head.kind == "cosine":
             values = kernel_of_cosine(values, self.sigma2)
-        values = values[:, 0] if single_b else values
-        values = values[0] if single_a else values
-        return values if values.ndim else float(values)
+        return drop_axes(values, first, second)
 
     def decode(
         self,

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from ..formula.programs import Programs
-from ..formula.reader import Formulae
+from ..formula.reader import Formulae, is_single
 from .config import EncoderConfig
 from .encoder import Encoder, Packed, pack
 from .heads import Kind
@@ -53,15 +53,9 @@ class FormulaEncoder(nn.Module):
 
         formulae: texts or formulae, as for `Model.embed`, or what `pack` returned.
         """
-        single = False
-        if isinstance(formulae, Packed):
-            tokens = formulae
-        else:
-            programs, single = self._read(formulae)
-            device = next(self.parameters()).device
-            tokens = pack(programs, self.encoder.config).map(lambda t: t.to(device))
+        tokens = formulae if isinstance(formulae, Packed) else self.pack(formulae)
         rows = self.encoder.rows(tokens) if self.kind == "cosine" else self.encoder(tokens)
-        out: Tensor = rows[0] if single else rows
+        out: Tensor = rows[0] if is_single(formulae) else rows
         return out
 
     def features(self, tokens: Packed) -> Tensor:

@@ -66,6 +66,8 @@ def save(
 
     A decoder in the folder is no longer part of the model, as it was for another encoder's vectors.
     """
+    from safetensors.numpy import save as to_bytes
+
     _check_names(facts, {**FACTS, **dict.fromkeys(OPTIONAL, dict)}, "a model")
     config: dict[str, Any] = {"format": FORMAT, "encoder": dict(encoder_config)}
     config |= {name: facts.get(name, kind()) for name, kind in FACTS.items()}
@@ -73,10 +75,10 @@ def save(
     _check_facts(config, "the model")
     encoder = _config(EncoderConfig, config["encoder"], "encoder", "the model")
     read_schema(config, encoder, "the model")
-    data = _to_bytes(tensors, encoder.shapes(), "the model")
+    data = _encoder_bytes(tensors, encoder.shapes())
     files = {WEIGHTS: data}
     if traces is not None:
-        files[TRACES] = _traces_to_bytes(traces)
+        files[TRACES] = to_bytes({"traces": np.ascontiguousarray(traces, np.float32)})
         _read_traces(files[TRACES], encoder, "the model")
     config["sha256"] = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     _write(Path(folder), files, config)
@@ -140,20 +142,8 @@ def read_traces(folder: str | Path) -> np.ndarray | None:
     return _read_traces(_checked_file(folder / TRACES, config), encoder, str(folder / TRACES))
 
 
-def _traces_to_bytes(traces: np.ndarray) -> bytes:
-    from safetensors.numpy import save as to_bytes
-
-    return to_bytes({"traces": np.ascontiguousarray(traces, np.float32)})
-
-
 def _read_traces(data: bytes, encoder: EncoderConfig, where: str) -> np.ndarray:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as from_bytes
-
-    try:
-        (values,) = from_bytes(data).values()
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RhovecError(f"{where} is not a safetensors file of traces: {error}") from None
+    values = tensors_in(data, where).get("traces", np.empty(0))
     n = len(values) if values.ndim else 0
     if not 0 < n <= MAX_TRACES or values.shape[1:] != (encoder.channels, encoder.points):
         raise RhovecError(
@@ -362,8 +352,8 @@ def _check_tensors(
             raise RhovecError(f"{where}: {name} must hold finite numbers, in float16 if a matrix")
 
 
-def _to_bytes(
-    tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]], where: str
+def _encoder_bytes(
+    tensors: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]
 ) -> bytes:
     """The content of a safetensors file: matrices in float16, vectors in float32."""
     from safetensors.numpy import save as to_bytes
@@ -373,7 +363,7 @@ def _to_bytes(
             name: np.ascontiguousarray(array, np.float16 if array.ndim > 1 else np.float32)
             for name, array in tensors.items()
         }
-    _check_tensors(stored, shapes, where)
+    _check_tensors(stored, shapes, "the model")
     return to_bytes(stored)
 
 
@@ -429,16 +419,20 @@ def _read_weights(
     path: Path, config: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, np.ndarray]:
     """The tensors, in float32, of a file that must have the hash in the config."""
+    stored = _without_int8(tensors_in(_checked_file(path, config), str(path)), path)
+    _check_tensors(stored, shapes, str(path))
+    return {name: array.astype(np.float32) for name, array in stored.items()}
+
+
+def tensors_in(data: bytes, where: str) -> dict[str, np.ndarray]:
+    """The arrays in the content of a safetensors file, by name."""
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
     try:
-        stored = from_bytes(_checked_file(path, config))
+        return from_bytes(data)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RhovecError(f"{path} is not a safetensors file of numbers: {error}") from None
-    stored = _without_int8(stored, path)
-    _check_tensors(stored, shapes, str(path))
-    return {name: array.astype(np.float32) for name, array in stored.items()}
+        raise RhovecError(f"{where}: not a safetensors file of numbers: {error}") from None
 
 
 def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:

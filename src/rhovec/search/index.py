@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any, Self
 
@@ -154,7 +154,7 @@ class Index:
         first = next(batches)
         sizes = Numbers.learn(first.vectors).sizes if stored == "int8" else None
         facts = describe(chosen, first.vectors.shape[1], schema, stored, sizes)
-        return cls(create(facts, _chained(first, batches)), chosen)
+        return cls(create(facts, chain([first], batches)), chosen)
 
     @classmethod
     def open(
@@ -508,11 +508,6 @@ def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -
         return Requirement(phi, name or "", tags=tuple(tags))
     identifier = name or identifier_of(item.id or None) or ""
     return replace(item, formula=phi, id=identifier, tags=(*tags_of(item.tags), *tags))
-
-
-def _chained(first: Batch, batches: Iterator[Batch]) -> Iterator[Batch]:
-    yield first
-    yield from batches
 
 
 def _parsed(formulae: Iterable[FormulaLike], schema: Schema | None) -> list[Formula]:

@@ -123,7 +123,8 @@ class ServerBackend(Backend):
                 backend._set_directions(directions, 0)
                 backend._create_table()
                 ids, _ = backend._insert(chain(first, batches))
-                backend._create_indexes(len(ids))
+                backend._create_graph(len(ids))
+                database.rows(backend._sql("CREATE INDEX ON {} USING gin (variables, tags)"))
                 backend._set_learned(directions, len(ids))
                 grant(database, backend._library.id)
                 database.mark(f"build {identity}", backend._library.id, ids[0])
@@ -488,10 +489,6 @@ class ServerBackend(Backend):
         ))  # fmt: skip
         owned = sql.SQL("CREATE SEQUENCE {} OWNED BY {}.id").format(sequence, self._table)
         database.rows(owned)
-
-    def _create_indexes(self, size: int) -> None:
-        self._create_graph(size)
-        self._database.rows(self._sql("CREATE INDEX ON {} USING gin (variables, tags)"))
 
     def _create_graph(self, size: int) -> None:
         """A graph that does not fit into this memory is built several times slower.

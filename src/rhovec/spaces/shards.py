@@ -134,7 +134,7 @@ def embed_files(
     progress: called with the share of tasks that is done.
     options: those of `parse`, such as dt.
     """
-    loaded = load(space, device, precision) if space is not None else load(None, device, precision)
+    loaded = load(space, device, precision)
     chosen, own = kind or ("kernel" if isinstance(loaded, Model) else "cosine"), loaded.schema
     if chosen not in ("kernel", "cosine"):
         raise RhovecError(f'kind must be "kernel" or "cosine", not {kind!r}')
@@ -257,7 +257,7 @@ def _read(piece: Lines) -> list[str]:
 def _loaded(
     space: str | None, device: str | None, precision: Precision, fingerprint: str
 ) -> Model | Space:
-    found = load(space, device, precision) if space is not None else load(None, device, precision)
+    found = load(space, device, precision)
     if found.fingerprint != fingerprint:
         raise RhovecError(
             f"a worker has other weights ({found.fingerprint}) than the caller ({fingerprint}); install "

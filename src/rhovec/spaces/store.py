@@ -27,6 +27,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..files import read_file, write_file
 from ..formula import Schema
+from ..models.store import tensors_in
 
 FORMAT = 1
 DESCRIPTION = "space.json"
@@ -85,16 +86,10 @@ def fingerprint(description: Mapping[str, Any]) -> str:
 
 def unpack(description: Any, data: bytes, where: str) -> Content:
     """Inverse of `pack`, for what may come from anybody."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load as from_bytes
-
     _check(description, where)
     if hashlib.sha256(data).hexdigest() != description["sha256"]:
         raise RhovecError(f"{where}: the data are not those that were saved; get the space again")
-    try:
-        arrays = from_bytes(data)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise RhovecError(f"{where}: no safetensors file of numbers: {error}") from None
+    arrays = tensors_in(data, where)
     if set(arrays) != {"traces", "directions"}:
         raise RhovecError(f"{where}: a space holds traces and directions, not {sorted(arrays)}")
     try:

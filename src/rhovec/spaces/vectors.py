@@ -31,10 +31,7 @@ from .space import Space
 from .store import DESCRIPTION, as_folder
 
 Kernel = StlKernel | BooleanKernel | IntegratedKernel
-KERNELS: dict[str, type[Kernel]] = {
-    "robustness": StlKernel, "boolean": BooleanKernel, "integrated": IntegratedKernel,
-    "centred": CentredKernel,
-}  # fmt: skip
+KERNELS: dict[str, type[Kernel]] = {**models.KERNELS, "centred": CentredKernel}
 
 
 class Vectors(Protocol):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -232,7 +232,7 @@ def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[
         if wrong.any() and not repair:
             i = int(order[given[wrong.argmax()]])
             raise part.fail(i, f"{name!r} has several values at time {times[i]:g}; {REPAIR}")
-        series[name] = _with(one, merged)
+        series[name] = replace(one, values=merged, rows=None)
     n_fallen, n_merged = int(falls.sum()), len(times) - len(instants)
     notes = []
     if n_fallen:
@@ -240,7 +240,3 @@ def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[
     if n_merged:
         notes.append(f"{n_merged:,} rows had the time of another row; they were merged")
     return part._replace(series=series, times=instants, rows=rows), tuple(notes)
-
-
-def _with(series: Series, values: np.ndarray) -> Series:
-    return Series(values, series.kind, series.labels, series.unit)
