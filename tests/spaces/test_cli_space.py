@@ -87,6 +87,40 @@ def test_index(folder: Path, tmp_path: Path) -> None:
     assert "holds vectors of the space" in other and "leave out --space" in other
 
 
+def test_what_a_space_refuses_can_be_left_out(logs: Path, folder: Path, tmp_path: Path) -> None:
+    """--skip-invalid left out only what could not be read, not what has no vector."""
+    file, centred = tmp_path / "r.stl", tmp_path / "centred"
+    file.write_text(f"A: {PAIR[0]}\nB: always nope > 1\nC: speed > -1e12\nD: always rpm < 3000\n")
+    run("train", "space", "-t", logs, "-o", centred, *COMMON, "--centred")
+    for space, kept in ((folder, "ACD"), (centred, "AD")):
+        for command in (
+            ("embed", "-F", file, "--space", space, "-o", tmp_path / "x.npy"),
+            (
+                "index",
+                "build",
+                tmp_path / f"{space.name}.lib",
+                "-F",
+                file,
+                "--space",
+                space,
+                "--json",
+            ),
+            ("index", "add", tmp_path / f"{space.name}.lib", "-F", file, "--json"),
+            ("similarity", "-F", file, "--space", space),
+        ):
+            result = CliRunner().invoke(app, [*map(str, command), "--skip-invalid"])
+            assert result.exit_code == 0, result.output
+            assert f"left out {4 - len(kept)} requirement" in result.stderr
+            assert "B (" in result.stderr and "uses nope, but the space has" in result.stderr
+        assert len(np.load(tmp_path / "x.npy")) == len(kept)
+        with rv.Index.open(tmp_path / f"{space.name}.lib") as index:
+            assert len(index) == 2 * len(kept)
+    nothing = CliRunner().invoke(
+        app, ["embed", "always nope > 1", "--space", str(folder), "--skip-invalid"]
+    )
+    assert nothing.exit_code == 2 and "uses nope" in nothing.stderr
+
+
 def test_columns_of_text_are_left_out_and_named(logs: Path, folder: Path, tmp_path: Path) -> None:
     head, *rows = logs.read_text().splitlines()
     path = tmp_path / "drives.csv"

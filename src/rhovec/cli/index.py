@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -148,6 +148,8 @@ def build(
     traces, known = reading.read_traces(reading.texts(contents)), schema_for(made, schema)
     requirements = reading.requirements(known, traces, contents)
     known = None if schema is None else known
+    if made is not None:
+        requirements = reading.accepted(requirements, _probe(made, known))
     vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
     with _vectors(requirements, vectors, known) as progress, Index.build(
         _with_places(requirements), library, library=name, vectors=vectors, schema=known,
@@ -171,7 +173,9 @@ def add(
     rhovec index add lib.rhovec "REQ-7: always x_0 > 1" --tags draft
     """
     with _opened(library, name, space, formulae=True) as index:
-        requirements = reading.requirements(index.schema)
+        requirements = reading.accepted(
+            reading.requirements(index.schema), _probe(index.vectors, index.lowering)
+        )
         with _vectors(requirements, index.vectors, index.lowering) as progress:
             ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
         _tell({"added": ids, "formulae": len(index)}, as_json)
@@ -381,14 +385,19 @@ def _vectors(
     requirements: Sequence[Requirement], vectors: Any, schema: Schema | None
 ) -> Iterator[Progress]:
     """A progress bar while vectors are made; an error that is due to a requirement names it."""
+    with naming(requirements, _probe(vectors, schema)), progress_bar("vectors") as progress:
+        yield progress
+
+
+def _probe(vectors: Any, schema: Schema | None) -> Callable[[list[Formula]], object]:
+    """A function that fails on formulae of which no vectors can be made."""
     from ..spaces import as_vectors
 
     def probe(formulae: list[Formula]) -> object:
         lowered = formulae if schema is None else [schema.lower(phi) for phi in formulae]
         return as_vectors(vectors).embed(lowered)
 
-    with naming(requirements, probe), progress_bar("vectors") as progress:
-        yield progress
+    return probe
 
 
 def _with_places(requirements: Sequence[Requirement]) -> list[Requirement]:

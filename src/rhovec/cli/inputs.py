@@ -114,6 +114,22 @@ def naming(
         raise
 
 
+def refused_by(
+    probe: Callable[[list[Formula]], object], requirements: Sequence[Requirement]
+) -> Iterator[Problem]:
+    """What is wrong with the requirements on which a probe fails."""
+    try:
+        probe([requirement.formula for requirement in requirements])
+    except RhovecError as error:
+        if len(requirements) == 1:
+            message = str(error).replace("formula 0", "the formula")
+            yield Problem(requirements[0].place, message)
+            return
+        middle = len(requirements) // 2
+        yield from refused_by(probe, requirements[:middle])
+        yield from refused_by(probe, requirements[middle:])
+
+
 def unknown_variables(requirement: Requirement, names: Mapping[str, object]) -> Problem | None:
     """What is wrong with a formula that uses variables which the traces do not have."""
     from ..traces.reading import listed

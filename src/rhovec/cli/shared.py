@@ -14,7 +14,7 @@ import typer
 
 from ..errors import Problem, RequirementError, RhovecError
 from ..files import read_file
-from ..formula import Schema
+from ..formula import Formula, Schema
 from ..formula.options import exact_step
 from ..formula.requirements import (
     Requirement,
@@ -27,6 +27,7 @@ from ..formula.requirements import (
 from .inputs import (
     pair,
     read_schema,
+    refused_by,
     schema_for,
     split_names,
     standardised,
@@ -199,6 +200,17 @@ class Files:
                 f"left out {counted(len(problems), 'requirement')}:",
                 *(in_options(str(problem)) for problem in problems),
             )
+
+    def accepted(
+        self, found: list[Requirement], probe: Callable[[list[Formula]], object]
+    ) -> list[Requirement]:
+        """The requirements; with --skip-invalid, without those on which the probe fails."""
+        problems = list(refused_by(probe, found)) if self.skip_invalid else []
+        if problems and len(problems) == len(found):
+            raise RequirementError(problems)
+        self.left_out(problems)
+        gone = {problem.place for problem in problems}
+        return [one for one in found if one.place not in gone]
 
 
 @dataclass(frozen=True)
@@ -465,4 +477,10 @@ def read_for(space: Model | Space, reading: Reading, schema: Path | None) -> lis
     """The requirements as a space embeds them; a schema lowers those for a model."""
     own = schema_for(space, schema)
     found = reading.requirements(own)
-    return found if own is None or schema is None else standardised(found, own)
+    lowering = None if schema is None else own
+
+    def probe(formulae: list[Formula]) -> object:
+        lowered = formulae if lowering is None else [lowering.lower(phi) for phi in formulae]
+        return space.embed(lowered, warn=False)
+
+    return standardised(reading.accepted(found, probe), lowering)

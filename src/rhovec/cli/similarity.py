@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -160,6 +161,8 @@ def similarity(
         requirements, traces = read_for(loaded, reading, schema), None
     else:
         requirements, traces = reading.read(schema)
+        if loaded is not None:
+            requirements = reading.accepted(requirements, partial(loaded.embed, warn=False))
     if len(requirements) < 2:
         raise RhovecError("similarity is between formulae: give two or more")
     formulae = formulae_of(requirements)
