@@ -4,7 +4,8 @@ python benchmarks/decoding.py corpus vectors.npy --n 1000000 --device cuda    on
 python benchmarks/decoding.py --corpus vectors.npy                            all rows
 python benchmarks/decoding.py --formulae FILE.csv --corpus vectors.npy        your own requests
 
-Requests are vectors in an .npy file, read by `rhovec decode` in a fresh process: greedy, and verified.
+Requests are vectors in an .npy file, read by `rhovec decode` in a fresh process: greedy, and verified;
+the latter from directions, too.
 Answers are judged by the robustness of request and answer on fresh traces, without leaving any out.
 Retrieval takes the closest of N seeds of the corpus' train split, by an exact scan; "tuned" starts the
 search of verified decoding from the few closest. A model without a decoder has only the rows of
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,7 +38,12 @@ CORPUS = Recipe(seed=20, family_size=1, shares=(1.0, 0.0, 0.0, 0.0))
 SCANNED = 1 << 14  # corpus vectors compared at once
 NEAREST = 16  # corpus formulae from which tuning starts
 TIMED = 100  # requests of the timed runs
-WAYS = {"greedy": ("--samples", "0", "--no-refine"), "verified": ()}
+# Kind of the vectors, and options of the command.
+WAYS: dict[str, tuple[Literal["kernel", "cosine"], tuple[str, ...]]] = {
+    "greedy": ("kernel", ("--samples", "0", "--no-refine")),
+    "verified": ("kernel", ()),
+    "verified, from directions": ("cosine", ()),
+}
 PAPER = "0.8688 [0.465, 0.980]"  # cosine, 453 of 3000 formulae left out
 SHOWN = ("cosine", "centred correlation", "L2 / sqrt(N)")
 
@@ -199,9 +205,10 @@ def main() -> None:
     if "decoder" in model.config:
         with tempfile.TemporaryDirectory() as folder:
             path, part = Path(folder) / "all.npy", Path(folder) / "part.npy"
-            np.save(path, vectors)
-            np.save(part, vectors[:: max(1, len(vectors) // TIMED)][:TIMED])
-            for name, options in WAYS.items():
+            for name, (kind, options) in WAYS.items():
+                given_rows = model.embed(requests, kind=kind, warn=False)
+                np.save(path, given_rows)
+                np.save(part, given_rows[:: max(1, len(requests) // TIMED)][:TIMED])
                 answers[name] = decode(path, given, options)[0], decode(part, given, options)[1]
         facts["hostile"] = hostile(model, vectors, given.seed)
     if given.corpus:

@@ -349,8 +349,9 @@ def _search(
             break
         changed.add(top)
         phi = best[top].formula
-        # If it is close enough, only a smaller formula can be better.
-        changes = (psi for psi in _changed(phi, limits.bound) if psi.size < phi.size or not near)
+        changes = _changed(phi, limits.bound)
+        if near:  # only a smaller formula can be better
+            changes = (psi for psi in changes if psi.size < phi.size)
         proposed = [] if near else [plain(psi, limits.bound) for psi in propose(target, phi, False)]
         add((yield from _try(target, [*_some(changes, limits.changed), *proposed])))
 
