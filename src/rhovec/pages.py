@@ -104,5 +104,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
     return "\n".join(out)
 
 
+def more(count: int, most: int) -> str:
+    """The line under a list or table of `count` rows that shows the first `most`."""
+    return f"<p>And {count - most:,} more.</p>" if count > most else ""
+
+
 def captioned(svg: str, caption: str) -> str:
     return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"

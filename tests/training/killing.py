@@ -1,17 +1,47 @@
-"""Runs that are killed at random moments."""
+"""Runs that are stopped, or killed at random moments, and go on."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
+
+from rhovec.training import records
+
+
+def stopped_and_resumed(train: Callable[..., Any], config: Any, folder: Path) -> Any:
+    """What train(config) returns after it was stopped at step 3, with a checkpoint at step 2."""
+
+    class Stopped(Exception):
+        pass
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] == 3:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train(config, folder, stop)
+    assert json.loads((folder / records.POINTER).read_text())["step"] == 2
+    return train(config, folder)
+
+
+def assert_same_log(first: Path, second: Path, kept: Sequence[str]) -> None:
+    """The runs in two folders logged the same, as far as these fields go."""
+    logs = [
+        [{k: line.get(k) for k in kept} for line in records.read_log(folder)]
+        for folder in (first, second)
+    ]
+    assert logs[0] == logs[1]
 
 
 def weights_after_kills(module: str, config: Any, folder: Path, kills: int) -> Any:

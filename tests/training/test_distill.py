@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -29,7 +28,7 @@ from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
 from rhovec.training.publish import publish_encoder  # noqa: E402
 from rhovec.training.teachers import unit_robustness  # noqa: E402
 
-from .killing import weights_after_kills  # noqa: E402
+from .killing import assert_same_log, stopped_and_resumed, weights_after_kills  # noqa: E402
 
 TINY = Config(
     steps=6, batch=64, traces=64, lr=5e-3, adam_lr=5e-3, warmup=3, width=32,
@@ -156,23 +155,8 @@ def test_a_run_begins_with_a_model_for_other_points(
 
 
 def test_a_run_goes_on_from_its_checkpoint(whole: tuple[Path, Any], tmp_path: Path) -> None:
-    class Stopped(Exception):
-        pass
-
-    def stop(line: dict[str, Any]) -> None:
-        if line["step"] == 3:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        train(TINY, tmp_path, stop)
-    assert json.loads((tmp_path / records.POINTER).read_text())["step"] == 2
-    assert torch.equal(flat(train(TINY, tmp_path)), whole[1])
-    kept = ("step", "loss", "alignment", "valid_error")
-    logs = [
-        [{k: line.get(k) for k in kept} for line in records.read_log(folder)]
-        for folder in (tmp_path, whole[0])
-    ]
-    assert logs[0] == logs[1]
+    assert torch.equal(flat(stopped_and_resumed(train, TINY, tmp_path)), whole[1])
+    assert_same_log(tmp_path, whole[0], ("step", "loss", "alignment", "valid_error"))
 
 
 def test_killed_at_any_moment(whole: tuple[Path, Any], tmp_path: Path) -> None:

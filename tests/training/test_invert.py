@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
@@ -28,7 +27,7 @@ from rhovec.training.invert import Config, train  # noqa: E402
 from rhovec.training.publish import publish_decoder  # noqa: E402
 from rhovec.training.vectors import Anchors, Neural, vector_source  # noqa: E402
 
-from .killing import weights_after_kills  # noqa: E402
+from .killing import assert_same_log, stopped_and_resumed, weights_after_kills  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -90,23 +89,8 @@ def test_every_option_trains(tiny: Config, changes: dict[str, Any], tmp_path: Pa
 def test_a_run_goes_on_from_its_checkpoint(
     tiny: Config, whole: tuple[Path, Any], tmp_path: Path
 ) -> None:
-    class Stopped(Exception):
-        pass
-
-    def stop(line: dict[str, Any]) -> None:
-        if line["step"] == 3:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        train(tiny, tmp_path, stop)
-    assert json.loads((tmp_path / records.POINTER).read_text())["step"] == 2
-    assert torch.equal(flat(train(tiny, tmp_path)), whole[1])
-    kept = ("step", "loss", "accuracy", "valid_loss", "valid_cosine")
-    logs = [
-        [{k: line.get(k) for k in kept} for line in records.read_log(folder)]
-        for folder in (tmp_path, whole[0])
-    ]
-    assert logs[0] == logs[1]
+    assert torch.equal(flat(stopped_and_resumed(train, tiny, tmp_path)), whole[1])
+    assert_same_log(tmp_path, whole[0], ("step", "loss", "accuracy", "valid_loss", "valid_cosine"))
 
 
 def test_killed_at_any_moment(tiny: Config, whole: tuple[Path, Any], tmp_path: Path) -> None:

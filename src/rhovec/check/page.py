@@ -141,11 +141,7 @@ def _unread(report: Report) -> list[str]:
         return []
     listed = [f"<li>{escape(unread.message)}</li>" for unread in report.unread[:MAX_ROWS]]
     intro = "What follows is about the other files and requirements."
-    return [f"<p>{intro}</p><ul>", *listed, f"</ul>{_more(report.unread)}"]
-
-
-def _more(rows: Sequence[object], most: int = MAX_ROWS) -> str:
-    return f"<p>And {len(rows) - most:,} more.</p>" if len(rows) > most else ""
+    return [f"<p>{intro}</p><ul>", *listed, f"</ul>{pages.more(len(report.unread), MAX_ROWS)}"]
 
 
 def _matrix(report: Report, places: dict[int, str]) -> list[str]:
@@ -264,7 +260,7 @@ def _list(rows: Sequence[Row], texts: Sequence[str], places: dict[int, str]) -> 
         ]
         for row, text in zip(rows, texts, strict=False)
     ]  # fmt: skip
-    return [pages.table(["log", "requirement", "why"], cells), _more(rows)]
+    return [pages.table(["log", "requirement", "why"], cells), pages.more(len(rows), MAX_ROWS)]
 
 
 def _responses(report: Report) -> list[str]:
@@ -302,7 +298,7 @@ def _resampling(report: Report) -> list[str]:
             ]
             for made in most
         ]  # fmt: skip
-        table = [pages.table(heads, cells), _more(report.made)]
+        table = [pages.table(heads, cells), pages.more(len(report.made), MAX_ROWS)]
         lines += ["<details><summary>Log by log</summary>", *table, "</details>"]
     return lines
 
@@ -312,7 +308,7 @@ def _resampling(report: Report) -> list[str]:
 
 def draw(figure: Figure, bins: int) -> str:
     """A violation: the signal with its limit, the robustness, and where in the log this is."""
-    signal, rho = _coarser(figure.signal, bins), _coarser(figure.robustness, bins)
+    signal, rho = figure.signal.coarser(bins), figure.robustness.coarser(bins)
     limit, right, second = figure.limit, WIDTH - 4, TOP + SIGNAL + BETWEEN
     end, width = second + ROBUSTNESS, WIDTH - 4 - GUTTER
     upper = _Scale([signal.least, signal.greatest], limit, TOP, SIGNAL)
@@ -424,14 +420,6 @@ class _Scale:
 
 def _short(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 or abs(value) >= 1e5 else f"{value:.0f}"
-
-
-def _coarser(curve: Curve, bins: int) -> Curve:
-    n = len(curve.least)
-    if n <= bins:
-        return curve
-    starts = np.unique(np.linspace(0, n, bins, False).astype(np.int64))
-    return Curve(np.fmin.reduceat(curve.least, starts), np.fmax.reduceat(curve.greatest, starts))
 
 
 def _path(curve: Curve, scale: _Scale, kind: str) -> str:

@@ -32,6 +32,12 @@ class Curve(NamedTuple):
     least: np.ndarray  # (bins,) float32; NaN where nothing is known
     greatest: np.ndarray
 
+    def coarser(self, bins: int) -> Curve:
+        """The curve in no more than this many bins."""
+        n = len(self.least)
+        starts = np.unique(np.linspace(0, n, min(bins, n), False).astype(np.int64))
+        return Curve(np.fmin.reduceat(self.least, starts), np.fmax.reduceat(self.greatest, starts))
+
 
 class Figure(NamedTuple):
     """What a picture of a violation shows: the log around the violated stretches."""
@@ -277,6 +283,4 @@ def _figure(why: Explanation, context: Context) -> Figure:
 
 
 def _curve(least: np.ndarray, greatest: np.ndarray) -> Curve:
-    starts = np.unique(np.linspace(0, len(least), min(BINS, len(least)), False).astype(np.int64))
-    low, high = np.fmin.reduceat(least, starts), np.fmax.reduceat(greatest, starts)
-    return Curve(low.astype(np.float32), high.astype(np.float32))
+    return Curve(least.astype(np.float32), greatest.astype(np.float32)).coarser(BINS)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ..pages import COLOURS, Cell, document, table
+from ..pages import COLOURS, Cell, document, more, table
 from .sets import WORDS, SetComparison, summary, vacuity
 
 WIDE, NARROW = 1118, 356  # px: a desktop's page, and a phone's
@@ -118,7 +118,7 @@ def _suggested(found: SetComparison) -> Iterator[str]:
             )
             for r in found.suggested[:MAX_ROWS]
         ])  # fmt: skip
-        yield from _more(len(found.suggested))
+        yield more(len(found.suggested), MAX_ROWS)
     yield from _lines([line[0].upper() + line[1:] + "." for line in vacuity(found)])
 
 
@@ -139,7 +139,7 @@ def _requirements(found: SetComparison) -> Iterator[str]:
         (Cell(_named(found, i)), Cell(f"<code>{escape(one.text)}</code>"), Cell(escape(one.source)))
         for i, one in enumerate(found.requirements[:MAX_ROWS])
     ])  # fmt: skip
-    yield from _more(len(found.requirements))
+    yield more(len(found.requirements), MAX_ROWS)
 
 
 def _named(found: SetComparison, i: int) -> str:
@@ -154,12 +154,7 @@ def _lines(lines: Sequence[str]) -> Iterator[str]:
     if not lines:
         return
     yield "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines[:MAX_ROWS]) + "</ul>"
-    yield from _more(len(lines))
-
-
-def _more(count: int) -> Iterator[str]:
-    if count > MAX_ROWS:
-        yield f"<p>And {count - MAX_ROWS:,} more.</p>"
+    yield more(len(lines), MAX_ROWS)
 
 
 # -- the graph -------------------------------------------------------------------------------------

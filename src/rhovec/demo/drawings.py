@@ -10,7 +10,8 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -125,10 +126,8 @@ def _labels(
 
 def in_groups(requirements: Sequence[Written], similarity: np.ndarray) -> np.ndarray:
     """The order (B,) of the matrix: by domain and system, largest first, similar ones adjacent."""
-    domains, names = (
-        _sizes(r.domain for r in requirements),
-        _sizes(r.system for r in requirements),
-    )
+    domains = Counter(r.domain for r in requirements)
+    names = Counter(r.system for r in requirements)
     place = np.empty(len(requirements))
     for name in names:
         rows = np.array([i for i, r in enumerate(requirements) if r.system == name])
@@ -188,16 +187,9 @@ def _picture(values: np.ndarray) -> str:
     return f"data:image/png;base64,{base64.b64encode(data).decode()}"
 
 
-def _sizes(names: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name in names:
-        found[name] = found.get(name, 0) + 1
-    return found
-
-
 def domain_colours(requirements: Sequence[Written]) -> dict[str, str]:
     """One colour per domain, the largest domain first."""
-    sizes = _sizes(r.domain for r in requirements)
+    sizes = Counter(r.domain for r in requirements)
     order = sorted(sizes, key=lambda name: (-sizes[name], name))
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(order)}
 

@@ -195,11 +195,13 @@ def work_ahead(
             return None
         asked = teacher.prepare(whole, programs) if teacher else None
         after = tuple(int(n[-1]) + 1 for n in numbers)
-        work = Work(asked, tokens, torch.from_numpy(family), after)
-        return pinned(work) if config.device.startswith("cuda") else work
+        families = torch.from_numpy(family)
+        if config.device.startswith("cuda"):
+            tokens, families = tokens.map(Tensor.pin_memory), families.pin_memory()
+        return Work(asked, tokens, families, after)
 
-    families = [(recipe, count // recipe.family_size) for recipe, count in parts]
-    return prepared(families, prepare, start, config.workers)
+    counts = [(recipe, count // recipe.family_size) for recipe, count in parts]
+    return prepared(counts, prepare, start, config.workers)
 
 
 def draw(
@@ -239,11 +241,6 @@ def rows_needed(config: Config, world: int) -> int:
             tokens = pack(programs.part(first, first + share), part_of(config, EncoderConfig))
             most = max(most, len(tokens.owner))
     return rows_to_reserve(most)
-
-
-def pinned(work: Work) -> Work:
-    """The batch in memory from which copies to the device run in the background."""
-    return work._replace(tokens=work.tokens.map(Tensor.pin_memory), family=work.family.pin_memory())
 
 
 # -- loss ------------------------------------------------------------------------------------------

@@ -17,13 +17,13 @@ import numpy as np
 import torch
 
 from ..corpus.families import find_families
+from ..evaluation.agreement import cosines_to_kernel
 from ..evaluation.encoder import TRACES, TRACES_SEED, evaluate_encoder
 from ..evaluation.outside import outside
 from ..evaluation.sets import FormulaSet, held_out, read_formulae
 from ..formula.core import Formula
 from ..formula.programs import Programs
 from ..kernel import Teacher as Kernel
-from ..kernel import kernel_of_cosine
 from ..models import store
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder
@@ -110,25 +110,19 @@ def evaluate_own(
     """Rows of `evaluate_encoder`, for each kind of vectors against each of the own kernels."""
     rows = []
     for name, judge in own.judges(config.sigma2, config.device).items():
-        for kind in kinds_of(encoder):
+        kinds: tuple[Kind, ...] = ("kernel",)
+        if encoder.head.head.kind == "cosine":
+            kinds = ("cosine", "kernel")
+        for kind in kinds:
 
             def embed(formulae: list[Formula], kind: Kind = kind) -> np.ndarray:
                 return distill.embed(encoder, Programs.pack(formulae), kind=kind).cpu().numpy()
 
-            def implied(products: np.ndarray) -> np.ndarray:
-                return kernel_of_cosine(products, config.sigma2)  # type: ignore[no-any-return]
-
             words = "directions" if kind == "cosine" else "vectors"
             named = [replace(s, name=f"{s.name}; {words} against the {name}") for s in sets]
-            rows += evaluate_encoder(
-                embed, judge, named, from_products=implied if kind == "cosine" else None
-            )
+            implied = cosines_to_kernel(judge) if kind == "cosine" else None
+            rows += evaluate_encoder(embed, judge, named, from_products=implied)
     return rows
-
-
-def kinds_of(encoder: Encoder) -> tuple[Kind, ...]:
-    """The kinds of vectors that the encoder has."""
-    return ("cosine", "kernel") if encoder.head.head.kind == "cosine" else ("kernel",)
 
 
 def publish_decoder(
