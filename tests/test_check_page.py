@@ -88,11 +88,9 @@ def test_every_violation_and_open_verdict_is_on_the_page(report: Report) -> None
 
 def test_curves_keep_extremes(report: Report) -> None:
     """The least robustness of a picture is the margin, however coarse it is."""
-    from rhovec.check.page import _coarser
-
     for row in report.of("violated"):
         if row.figure and abs(row.robustness or 0) < np.inf:
-            coarse = _coarser(row.figure.robustness, 5)
+            coarse = row.figure.robustness.coarser(5)
             assert np.nanmin(coarse.least) == pytest.approx(row.robustness, rel=1e-5)
 
 
