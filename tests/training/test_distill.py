@@ -169,8 +169,7 @@ def test_killed_at_any_moment(whole: tuple[Path, Any], tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_is_refused(
     whole: tuple[Path, Any], damage: str, tmp_path: Path
 ) -> None:
-    for path in whole[0].iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    copy_of(whole[0], tmp_path)
     (saved,) = tmp_path.glob("step-*.safetensors")
     data = saved.read_bytes()
     if damage == "truncated":
@@ -183,6 +182,31 @@ def test_a_damaged_checkpoint_is_refused(
         (tmp_path / records.POINTER).write_text("{")
     with pytest.raises(RhovecError, match=r"checkpoint\.json"):
         train(TINY, tmp_path)
+
+
+def test_a_run_goes_on_if_the_last_line_of_its_log_is_cut(
+    whole: tuple[Path, Any], tmp_path: Path
+) -> None:
+    """A full disk may leave half a line; the checkpoint is whole."""
+    run = copy_of(whole[0], tmp_path)
+    log = (run / "log.jsonl").read_text()
+    (run / "log.jsonl").write_text(log + log.splitlines()[-1][:-30])
+    assert torch.equal(flat(train(TINY, run)), whole[1])
+    assert (run / "log.jsonl").read_text() == log
+
+
+@pytest.mark.parametrize("name", ["config.json", "log.jsonl"])
+def test_a_damaged_record_is_named(whole: tuple[Path, Any], name: str, tmp_path: Path) -> None:
+    run = copy_of(whole[0], tmp_path)
+    (run / name).write_text('{"steps": 4,\n')
+    with pytest.raises(RhovecError, match=f"{name} is damaged"):
+        train(TINY, run)
+
+
+def copy_of(run: Path, folder: Path) -> Path:
+    for path in run.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder
 
 
 def test_another_configuration_is_refused(whole: tuple[Path, Any]) -> None:

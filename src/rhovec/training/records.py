@@ -85,8 +85,22 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The complete lines of the log; a kill or a full disk may have cut the last one."""
     path = folder / "log.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return [_parsed(line, path, "delete it to continue without its figures") for line in lines]
+
+
+def _parsed(text: bytes, path: Path, advice: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise RhovecError(f"{path} is damaged; {advice}")
 
 
 def tensors_of(
@@ -108,7 +122,7 @@ def open_record(folder: Path, config: Any) -> None:
     if not there.exists():
         write_json(there, asked)
         write_json(folder / "environment.json", environment(config.device))
-    before = json.loads(there.read_text())
+    before = _parsed(there.read_bytes(), there, "restore it, or choose another folder")
     for name in asked:
         if name not in ("device", "workers") and before.get(name) != asked[name]:
             raise RhovecError(
