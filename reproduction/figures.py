@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rhovec.evaluation.agreement import SORTS
 from rhovec.pages import BLUE, COLOURS, GREY, ORANGE
 
 from .measure import MAX_DEPTH
-from .paper import Row, paper_costs, paper_errors
+from .paper import SORTS, Row, paper_costs, paper_errors
 from .probing import TARGETS
 
 if TYPE_CHECKING:

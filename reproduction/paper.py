@@ -13,8 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from rhovec.evaluation.agreement import SORTS
-
 Row = dict[str, Any]  # of a record: a claim, what was measured, on what, and the numbers
 Verdict = Literal["confirmed", "not confirmed", "reversed", "not measured", ""]
 STEPS, POINTS = 32_000, 1000  # of the paper's training; points of its traces
@@ -45,6 +43,7 @@ class Claim:
     paired: tuple[str, ...] = ()
 
 
+SORTS = ("equivalent", "random", "lexically similar")  # columns of its table
 TABLE = ("similarity", "kernel", "value", "relative", "relative_kernel")  # rows of its table
 AGREEMENT = {  # pooling -> the table, whose columns are SORTS
     "cls": ((0.966, 0.182, 0.308), (0.997, 0.170, 0.225), (0.034, 0.072, 0.112),

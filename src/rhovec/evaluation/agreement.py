@@ -35,7 +35,6 @@ Embed = Callable[[list[Formula]], np.ndarray]  # B formulae -> unit rows (B, D)
 # Products of two rows -> similarities, in place of the products themselves.
 FromProducts = Callable[[np.ndarray], np.ndarray]
 
-SORTS = ("equivalent", "random", "lexically similar")  # columns of the paper's table
 DISTINCT = 0.7  # formulae with a smaller K mean something else
 PARTNERS = 10  # random partners of each formula
 TOLD_APART = 0.95  # the kernel tells formulae with a smaller K apart
