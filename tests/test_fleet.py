@@ -487,3 +487,34 @@ def test_the_command(folder: tuple[Path, np.ndarray], tmp_path: Path) -> None:
     assert f",{values.shape[1]},{(values[0] > 0).sum()}," in row
     assert "do not go with" in invoke(FORMULAE[0], "-t", place, "--results", "o", "--trace").stderr
     assert "no traces given" in invoke(FORMULAE[0], "--results", tmp_path / "o").stderr
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_of_another_step_are_refused(tmp_path: Path, suffix: str) -> None:
+    """always[0,2] (seconds) looked at 2 samples of 0.5 s too few, and the violation was not seen."""
+    pytest.importorskip("pyarrow.csv")
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for name, step in {"a": 1.0, "b": 0.5}.items():
+        table = pa.table({"time": np.arange(5) * step, "x": [1.0, 1.0, 1.0, -1.0, -1.0]})
+        write = pa.csv.write_csv if suffix == ".csv" else pq.write_table
+        write(table, runs / f"{name}{suffix}")
+    formula = rv.parse("always[0,2] x > 0", dt=1)
+    assert evaluate(formula, runs).summaries[0].satisfied == 2  # of samples
+    report = evaluate(formula, runs, dt=1)
+    assert report.summaries[0].n == 1
+    (unread,) = report.unread
+    assert (
+        unread.file.endswith(f"b{suffix}")
+        and f"b{suffix}: its times are 0.5 s apart" in unread.message
+    )
+    command = [
+        "robustness",
+        "always[0,2] x > 0",
+        "-t",
+        str(runs),
+        "--results",
+        str(tmp_path / "out"),
+    ]
+    result = CliRunner().invoke(app, [*command, "--dt", "1"])
+    assert result.exit_code == 2 and "count steps of 1 s" in result.stderr

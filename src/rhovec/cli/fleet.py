@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import RhovecError
+from ..formula.options import exact_step
 from .messages import in_options
 from .output import cell, console, counted, note, progress_bar, write_csv, write_jsonl
 from .shared import TRACES, TraceReading, option
@@ -61,7 +62,7 @@ def summarise(
             requirements, reading.traces, out=results, client=client, rows=results is not None,
             layout=reading.layout, variables=reading.chosen(),
             id_column=reading.id_column, time_column=reading.time_column, end=end,
-            progress=progress,
+            dt=None if reading.dt is None else float(exact_step(reading.dt)), progress=progress,
         )  # fmt: skip
     _show(report, as_json)
     if report.unread:

@@ -126,7 +126,7 @@ def read_piece(piece: Piece, options: Options) -> Arrays:
     if not piece.file.partition("?")[0].lower().endswith(".parquet"):
         with local_copy(piece.file) as path:
             try:
-                return as_arrays(READERS[path.suffix.lower()](path, options))
+                return as_arrays(READERS[path.suffix.lower()](path, options), options.dt)
             except TraceError as error:
                 raise TraceError(str(error).replace(str(path), piece.file)) from None
     import pyarrow

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RhovecError
+from ..formula.options import exact_step
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_formulae, as_programs
 from ..formula.requirements import Requirement
@@ -108,6 +109,7 @@ def evaluate_files(
     variables: Sequence[str] | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
+    dt: float | None = None,
     end: str = "hold",
     progress: Callable[[float], object] | None = None,
 ) -> FleetReport:
@@ -119,6 +121,8 @@ def evaluate_files(
         that was ended.
     client: a `distributed.Client`, whose workers can read the files; by default this machine's cores.
     rows: write a row per formula and trace (formula, trace, robustness); otherwise only summaries.
+    dt: seconds per step that the bounds of the formulae were read with: files whose times have another
+        step are then refused. By default, bounds count samples, whatever the step of a file.
     end: as for `robustness`.
     progress: called with the share of tasks that is done.
     """
@@ -129,9 +133,10 @@ def evaluate_files(
         raise RhovecError(f'end must be "hold" or "strict", not {end!r}')
     given: Sequence[Any] = formulae if isinstance(formulae, list | tuple) else [formulae]
     ids = tuple(one.id if isinstance(one, Requirement) else "" for one in given)
+    step = None if dt is None else float(exact_step(dt))
     names = None if variables is None else as_names(variables)
     used = tuple(dict.fromkeys(name for phi in listed for name in phi.variables)) or None
-    options = checked(Options(layout, names or used, id_column, time_column, strict=True))
+    options = checked(Options(layout, names or used, id_column, time_column, strict=True, dt=step))
     place = None if out is None else parts.folder_of(out)
     files = [
         file

@@ -135,7 +135,7 @@ def traces_of(
     quick = _equal_lists(whole, file, options, before)
     if quick is not None:
         return quick
-    return as_arrays(read_frame(whole, file, options, before))
+    return as_arrays(read_frame(whole, file, options, before), options.dt)
 
 
 class Columns(NamedTuple):
@@ -159,15 +159,29 @@ def robustness_of(formulae: Formulae, values: Any, names: tuple[str, ...], end: 
     return np.concatenate(blocks, axis=1)
 
 
-def as_arrays(parts: Sequence[Part]) -> tuple[list[str], Any, tuple[str, ...]]:
-    """The same for traces that were read from a file."""
+def as_arrays(
+    parts: Sequence[Part], dt: float | None = None
+) -> tuple[list[str], Any, tuple[str, ...]]:
+    """The same for traces that were read from a file. dt: the step that they must have."""
     values = [in_order(part, parts[0]) for part in parts]
-    sampling_step(parts)  # refuses times that are not even
+    step = sampling_step(parts)  # refuses times that are not even
+    for part in parts:
+        if part.times is not None and dt is not None and _is_off(part.times, dt):
+            raise TraceError(
+                f"{part.source.name}: its times are {step:g} s apart, but the bounds of the formulae "
+                f"count steps of {dt:g} s; evaluate files with another step by themselves"
+            )
     lengths = {one.shape[1] for one in values}
     return (
         [part.id for part in parts], np.stack(values) if len(lengths) == 1 else values,
         tuple(parts[0].series),
     )  # fmt: skip
+
+
+def _is_off(times: np.ndarray, dt: float) -> bool:
+    """Whether a sample is not the one nearest to its place in steps of dt."""
+    places = (times - times[0]) / dt
+    return bool((abs(places - np.arange(len(times))) >= 0.5).any())
 
 
 def _equal_lists(

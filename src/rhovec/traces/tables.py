@@ -57,6 +57,7 @@ class Options:
     skip_texts: bool = False  # although strict, columns of text may be there, to be left out
     partial: bool = False  # variables that a file lacks are left out, unless it lacks all
     mentioned: Collection[str] = ()  # names in formulae, which may be whole headers
+    dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
 
 
