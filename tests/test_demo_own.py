@@ -145,7 +145,8 @@ def test_few_many_and_equal_requirements(folder: Path, texts: list[str]) -> None
     html = own_page(own_tour(space, given))
     assert "NaN" not in html and "nan" not in html
     assert ('id="map"' in html) == (len(texts) > 2)
-    assert f"{min(len(texts), MAX_SHOWN)} requirements" in html
+    assert ("<h1>1 requirement on" in html) == (len(texts) == 1)
+    assert f"<h1>{min(len(texts), MAX_SHOWN)} requirement" in html
     assert ("the first of 210" in html) == (len(texts) > MAX_SHOWN)
 
 

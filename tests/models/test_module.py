@@ -72,3 +72,16 @@ def test_bad_input(model: rv.Model) -> None:
         model.module(kind="anchors")  # type: ignore[arg-type]
     with pytest.raises(RhovecError, match="the model knows x_0"):
         model.module()("always x_9 > 0")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_weights_of_another_type_are_refused(model: rv.Model, dtype: torch.dtype) -> None:
+    module = model.module()
+    tokens = module.pack("x_0 > 0")
+    module.to(dtype)
+    for work in (module, module.features):
+        with pytest.raises(RhovecError, match="must be float32, not "):
+            work(tokens)
+    vectors = module.float()("x_0 > 0")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.allclose(module("x_0 > 0").float(), vectors, atol=0.1)

@@ -134,8 +134,9 @@ def own_summary(shown: OwnTour, width: int) -> Iterator[RenderableType]:
 
     space, by = shown.space, "vectors"
     n, _, points = space.scales.values.shape
+    requirements = "requirement" if shown.given == 1 else "requirements"
     yield _section(
-        f"{len(shown.texts)} {'requirements' if shown.given else 'drawn formulae'} on {n:,} traces of "
+        f"{len(shown.texts)} {requirements if shown.given else 'drawn formulae'} on {n:,} traces of "
         f"{points} points",
         "",
         "How similar are two formulae? 1: they mean the same. 0: unrelated, or opposed.",

@@ -42,7 +42,9 @@ def own_page(shown: OwnTour) -> str:
 
 def _head(shown: OwnTour) -> Iterator[str]:
     space, count = shown.space, len(shown.texts)
-    what = "requirements" if shown.given else "formulae, drawn for your channels,"
+    what = "formulae, drawn for your channels,"
+    if shown.given:
+        what = "requirement" if count == 1 else "requirements"
     if shown.given > count:
         what = f"requirements, the first of {shown.given:,},"
     n, _, points = space.scales.values.shape
@@ -160,7 +162,7 @@ def _reading(shown: OwnTour) -> Iterator[str]:
         f"is the {c} of their robustness over the traces, each channel in standard deviations. "
         "Whether one formula implies another is answered by <code>rhovec compare</code>.</p>"
     )
-    yield f"<details><summary>All {len(shown.texts)} formulae</summary>"
+    yield "<details><summary>All formulae</summary>"
     rows = [(said([text]), Cell(escape(text.system))) for text in shown.texts]
     yield table(("formula", "variables"), rows)
     yield "</details></section>"

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..errors import RhovecError
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, is_single
 from .config import EncoderConfig
@@ -53,6 +54,7 @@ class FormulaEncoder(nn.Module):
 
         formulae: texts or formulae, as for `Model.embed`, or what `pack` returned.
         """
+        self._require_float32()
         tokens = formulae if isinstance(formulae, Packed) else self.pack(formulae)
         rows = self.encoder.rows(tokens) if self.kind == "cosine" else self.encoder(tokens)
         out: Tensor = rows[0] if is_single(formulae) else rows
@@ -60,4 +62,13 @@ class FormulaEncoder(nn.Module):
 
     def features(self, tokens: Packed) -> Tensor:
         """What the layers make of each formula before the head, (B, width)."""
+        self._require_float32()
         return self.encoder.pooled(tokens)
+
+    def _require_float32(self) -> None:
+        found = {p.dtype for p in self.parameters()} - {torch.float32}
+        if found:
+            raise RhovecError(
+                f"the module's weights must be float32, not {str(found.pop()).removeprefix('torch.')}; "
+                "call module.float(), and use torch.autocast for less precision"
+            )
