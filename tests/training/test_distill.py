@@ -76,6 +76,15 @@ def test_every_option_trains(changes: dict[str, Any], tmp_path: Path) -> None:
     assert [line["step"] for line in records.read_log(tmp_path)] == [1, 2]
 
 
+def test_a_head_is_fitted_once_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last validation and the end of a run fitted the same head on the same formulae."""
+    made = []
+    fit = distill.finished
+    monkeypatch.setattr(distill, "finished", lambda *given: made.append(fit(*given)) or made[-1])
+    config = replace(TINY, steps=2, validate=1)
+    assert train(config, tmp_path / "a") is made[1] and len(made) == 2
+
+
 def test_validations_are_in_the_log_whatever_else_is(tmp_path: Path) -> None:
     train(replace(TINY, steps=6, every=4, validate=3), tmp_path)
     lines = records.read_log(tmp_path)

@@ -336,6 +336,7 @@ class EncoderTask(Task[Encoder]):
                 f"formulae, not {config.bank}"
             )
         self.config = config
+        self.last: tuple[list[Tensor], Encoder] | None = None  # weights, and what they became
         self.accumulate = config.accumulate
         self.device = torch.device(config.device)
         self.kernel = kernel
@@ -409,6 +410,8 @@ class EncoderTask(Task[Encoder]):
 
         def validate(averaged: list[Tensor]) -> dict[str, float]:
             encoder = finished(averaged, config, bank)
+            if bank == config.bank:
+                self.last = [p.clone() for p in averaged], encoder
             vectors = embed(encoder, programs)
             similarity = vectors @ vectors.T
             loss = pair_loss(similarity, target, family, config)
@@ -422,6 +425,8 @@ class EncoderTask(Task[Encoder]):
         return validate
 
     def finish(self, averaged: list[Tensor]) -> Encoder:
+        if self.last and all(map(torch.equal, self.last[0], averaged)):
+            return self.last[1]
         return finished(averaged, self.config, self.config.bank)
 
 
