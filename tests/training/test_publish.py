@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [*RUN, "--out", str(folder / "out"), "--evaluate", "--n-traces", "64"]
     result = CliRunner().invoke(app, [*command, "--families", "3", "-F", str(formulae)])
     assert result.exit_code == 0, result.output
+    assert "evaluating on 3 held-out families" in result.stderr
     return folder / "out"
 
 

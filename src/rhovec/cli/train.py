@@ -20,6 +20,7 @@ import typer
 from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
 from .inputs import read_schema, split_names, tell_left_out
+from .output import note
 from .shared import JsonObject, TraceReading, formula_files, grouped, option
 
 OWN = "Traces of your own"
@@ -162,6 +163,9 @@ def encoder(
     kernel = own and own.kernel(config)
     result = distill.train(config, run.out, report(config.steps), kernel)
     if run.evaluate:
+        note(
+            f"evaluating on {families} held-out families (--families), which takes minutes on a CPU"
+        )
         rows = training("publish").publish_encoder(
             run.out, config, result, formulae or [], n_traces, families, kernel, own
         )
