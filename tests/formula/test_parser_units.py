@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
-from typing import Any
+import sys
 
 import pytest
 
@@ -125,16 +124,9 @@ def test_without_units_of_variables() -> None:
 
 
 def test_a_unit_that_is_the_variable_s_own_needs_no_pint(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = builtins.__import__
-
-    def without_pint(name: str, *args: Any) -> Any:
-        if name == "pint":
-            raise ImportError(name)
-        return plain(name, *args)
-
     units_module.conversion.cache_clear()
     units_module._registry.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", without_pint)
+    monkeypatch.setitem(sys.modules, "pint", None)
     assert parse("x > 3 frobs", units={"x": "frobs"}) == parse("x > 3")
     with pytest.raises(MissingDependencyError, match=r'pip install "rhovec\[units\]"'):
         parse("x > 3 km/h", units={"x": "m/s"})

@@ -183,8 +183,8 @@ def _from_texts(
 
 def read_parquet(file: Path, options: Options) -> list[Part]:
     """The traces of a parquet file; of its columns only those that are needed are read."""
-    parquet = needed("pyarrow.parquet", "reading .parquet files", "data")
-    import pyarrow
+    pyarrow = needed("pyarrow", "reading .parquet files", "data")
+    from pyarrow import parquet
 
     try:
         header = parquet.read_schema(file).names
