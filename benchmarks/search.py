@@ -247,13 +247,17 @@ def judge(given: argparse.Namespace) -> dict[str, Any]:
     queries = list(corpus(given.judged, given.seed, "test"))
     ids = np.load(given.folder / "truth-ids.npy")[: given.judged]
     rows = Rows.open(given.folder / "library.rhovec")
-    kernel = StlKernel(BaseMeasure(), JUDGE_TRACES, seed=given.seed + 1)
-    values = np.empty(ids.shape)
+    kernel, second = (StlKernel(BaseMeasure(), JUDGE_TRACES, seed=given.seed + i) for i in (1, 2))
+    values, others = np.empty(ids.shape), np.empty(ids.shape)
     for i, phi in enumerate(queries):
-        values[i] = kernel.gram([phi], [e.requirement.formula for e in rows.entries(ids[i])])[0]
+        candidates = [entry.requirement.formula for entry in rows.entries(ids[i])]
+        values[i], others[i] = (k.gram([phi], candidates)[0] for k in (kernel, second))
     np.save(given.folder / "judged.npy", values)
-    best = np.argsort(-values, axis=1)[:, :K]
-    return {"ranks": [int(r) for r in np.quantile(best.max(1), [0.5, 0.95, 1])]}
+    best, seen = (np.argsort(-v, axis=1, kind="stable")[:, :K] for v in (values, others))
+    return {
+        "ranks": [int(r) for r in np.quantile(best.max(1), [0.5, 0.95, 1])],
+        "second": recalls(np.take_along_axis(ids, seen, 1).tolist(), ids, values),
+    }
 
 
 def peer(given: argparse.Namespace) -> dict[str, Any]:
@@ -318,6 +322,10 @@ def recall(ids: list[list[int]], places: np.ndarray, values: np.ndarray, tie: fl
     return float(np.mean(shares))
 
 
+def recalls(ids: list[list[int]], places: np.ndarray, values: np.ndarray) -> list[float]:
+    return [recall(ids, places, values, tie) for tie in TIES]
+
+
 def run(part: str, given: argparse.Namespace, engine: str = "") -> dict[str, Any]:
     """One part in a process of its own, with its peak memory; or what it found before."""
     file = given.folder / f"{part}{engine and f'-{engine}'}.json"
@@ -332,6 +340,11 @@ def run(part: str, given: argparse.Namespace, engine: str = "") -> dict[str, Any
     found: dict[str, Any] = json.loads(file.read_text())
     print(f"  { {k: v for k, v in found.items() if not isinstance(v, dict)} }", flush=True)
     return found
+
+
+def either(row: dict[str, Any]) -> str:
+    strict, loose = row["kernel_recall"]
+    return f"{strict:.3f} ({loose:.3f} to {TIES[1]:g})"
 
 
 def report(facts: dict[str, Any]) -> str:
@@ -379,8 +392,9 @@ def report(facts: dict[str, Any]) -> str:
         f"Against the exact kernel's own ranking ({JUDGE_TRACES:,} other traces, {judged} queries; "
         f"it ranked the {JUDGED} nearest by vectors, and the last of its ten best stood at vector rank "
         f"{ours['ranks'][0]} in the median, {ours['ranks'][1]} at the 95th percentile, "
-        f"{ours['ranks'][2]} at most): recall@{K} {ours['vectors']['kernel_recall']:.3f} by vectors, "
-        f"{ours['reranked']['kernel_recall']:.3f} re-ranked.", "",
+        f"{ours['ranks'][2]} at most): recall@{K} {either(ours['vectors'])} by vectors, "
+        f"{either(ours['reranked'])} re-ranked; {either(ours['second'])} is what a second kernel on as "
+        f"many traces finds that ranks all {JUDGED}.", "",
     ]  # fmt: skip
     return "\n".join(lines)
 
@@ -428,7 +442,8 @@ def main() -> None:
     facts |= {"machine": asked.pop("machine"), "peers": {}}
     ours |= asked | {"memory_mb": ours["memory_mb"], "query_memory_mb": asked["memory_mb"]}
     run("truth", given)
-    ours["ranks"] = run("judge", given)["ranks"]
+    judged = run("judge", given)
+    ours |= {"ranks": judged["ranks"], "second": {"kernel_recall": judged["second"]}}
     facts["rhovec"] = ours
     for engine in given.peers:
         try:
@@ -442,9 +457,9 @@ def main() -> None:
     )
     for row in (ours, *facts["peers"].values()):
         ids = row["vectors"].pop("ids")
-        row["vectors"]["recall"] = [recall(ids, places, scores, tie) for tie in TIES]
-        row["vectors"]["kernel_recall"] = recall(ids, places, values, TIES[0])
-    ours["reranked"]["kernel_recall"] = recall(ours["reranked"].pop("ids"), places, values, TIES[0])
+        row["vectors"]["recall"] = recalls(ids, places, scores)
+        row["vectors"]["kernel_recall"] = recalls(ids, places, values)
+    ours["reranked"]["kernel_recall"] = recalls(ours["reranked"].pop("ids"), places, values)
     save(name, facts, report(facts), given.output)
     print(f"what was kept: {given.folder}")
 

@@ -45,7 +45,7 @@ from .vectors import describe, usual_kernel, vectors_of
 
 CHUNK = 4096  # formulae embedded at once
 JUDGE_TRACES, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
-MIN_RERANKED = 50  # hits that the kernel looks at, at least
+MIN_RERANKED = 200  # hits that the kernel looks at, at least
 MAX_JUDGED = 128  # possible groups that the kernel looks at in one call
 MARGIN = 0.02  # below the threshold, where vectors may be wrong about a duplicate
 TINY = 1e-9  # equivalent formulae may lack as much of kernel value 1
@@ -285,7 +285,7 @@ class Index:
         query: a formula, a vector (D,), a list of formulae, or vectors (Q, D).
         variables, tags: only entries that have all of these.
         max_depth: only entries that are nested no deeper.
-        rerank: order the best candidates (five for each hit asked for, at least 50) by an exact
+        rerank: order the best candidates (five for each hit asked for, at least 200) by an exact
             kernel: your own; or with True the one that the vectors approximate, with 10,000 other
             traces of mu0 (or your traces).
         """
