@@ -247,7 +247,8 @@ def judge(given: argparse.Namespace) -> dict[str, Any]:
     queries = list(corpus(given.judged, given.seed, "test"))
     ids = np.load(given.folder / "truth-ids.npy")[: given.judged]
     rows = Rows.open(given.folder / "library.rhovec")
-    kernel, second = (StlKernel(BaseMeasure(), JUDGE_TRACES, seed=given.seed + i) for i in (1, 2))
+    # Other traces than those of the kernel that re-ranks, whose seed is 1.
+    kernel, second = (StlKernel(BaseMeasure(), JUDGE_TRACES, seed=given.seed + i) for i in (2, 3))
     values, others = np.empty(ids.shape), np.empty(ids.shape)
     for i, phi in enumerate(queries):
         candidates = [entry.requirement.formula for entry in rows.entries(ids[i])]
