@@ -1,13 +1,13 @@
 """Ablations: trainings of the encoder that differ in one respect, measured and recorded.
 
     python -m reproduction ablations --device cuda --minutes 20 -F FILE.csv    all of them
-    python -m reproduction ablations --device cuda --only paper --minutes 10   one, for longer
+    python -m reproduction ablations --device cuda --only paper-512 --minutes 24   one, for longer
     python -m reproduction ablations --tiny --steps 20 --out FOLDER            a rehearsal
 
 Each run trains for the same time or for the same number of steps. For a given time, a short trial
-measures the pace before the run begins, so that the schedule ends with the run. The result is measured
-like a claim, and recorded as OUT/NAME.json without the weights. Given the same command again, finished
-runs are passed over and an interrupted one goes on.
+measures the pace before the run begins, so that the schedule ends with the run; no run is longer than
+its preset. The result is measured like a claim, and recorded as OUT/NAME.json without the weights. Given
+the same command again, finished runs are passed over and an interrupted one goes on.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ BANK = 100_000  # formulae that Nyström landmarks are fitted on, a quarter of t
 TINY_PAPER = {
     "width": 64, "layers": 2, "heads": 2, "dimension": 128, "traces": 64, "workers": 1,
 }  # fmt: skip
-SHOWN = ("paper", "points-1000", "shipped-bos", "shipped-mean")  # shown among the claims, too
+SHOWN = ("paper-512", "points-1000", "shipped-bos", "shipped-mean")  # shown among the claims, too
 CLAIMS = ("fidelity", "agreement")  # measured for every run; for SHOWN also probing
 
 Runs = dict[str, tuple[str, str, dict[str, Any]]]  # name -> words, preset, changed fields
@@ -96,7 +96,10 @@ def runs(base: str) -> Runs:
     }  # fmt: skip
     found = {name: (words, base, changed) for name, (words, changed) in changes.items()}
     tiny = {} if base == "default" else TINY_PAPER
-    return found | {"paper": ("the paper's recipe", "paper", tiny)}
+    return found | {
+        "paper": ("the paper's recipe", "paper", tiny),
+        "paper-512": ("the paper's recipe, half its width", "paper-512", tiny),
+    }
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -107,10 +110,10 @@ def planned(folder: Path, config: Any, steps: int | None, seconds: float = 0.0) 
     there = folder / "config.json"
     if there.exists():
         return type(config)(**json.loads(there.read_text()) | {"device": config.device})
-    steps = steps or max(1, int(seconds / pace(config)))
+    steps = steps or min(config.steps, max(1, int(seconds / pace(config))))
     return replace(
         config, steps=steps, warmup=min(config.warmup, max(1, steps // 10)),
-        every=max(1, steps // 40), validate=math.ceil(steps / 4),
+        every=max(1, steps // 80), validate=math.ceil(steps / 8),
     )  # fmt: skip
 
 
@@ -195,7 +198,7 @@ def record(folder: Path, name: str, words: str, preset: str, config: Config, jud
     encoder = train(config, folder)
     claims = CLAIMS + ("probing",) * (name in SHOWN)
     rows = measured(config, encoder, judge, claims)
-    if preset == "paper" and config.steps < PRESETS[preset].steps:
+    if preset.startswith("paper") and config.steps < PRESETS[preset].steps:
         words += ", cut short"
     text = command(preset, config, claims)
     log = read_log(folder)
@@ -228,7 +231,7 @@ def ablate(
         began = time.perf_counter()
         forget()
         config = replace(PRESETS[preset], device=device)
-        if preset != "paper":
+        if not preset.startswith("paper"):
             limits: dict[str, Any] = {
                 "batch": min(config.batch, BATCH),
                 "bank": min(config.bank, BANK),

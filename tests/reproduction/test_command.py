@@ -141,7 +141,7 @@ def test_mistakes(formulae: Path, tmp_path: Path) -> None:
     assert "taken: cannot be written" in wrong
     pytest.importorskip("torch")
     assert "there is no run 'fast'; runs are base" in refused("ablations", "--only", "fast")
-    assert "16 runs need more than 12 minutes" in refused("ablations", "--minutes", "1")
+    assert "17 runs need more than 13 minutes" in refused("ablations", "--minutes", "1")
     assert "there is no run 'fast'; runs are prefix" in refused("decoders", "--only", "fast")
 
 

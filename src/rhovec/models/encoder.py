@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
 
 from ..formula.programs import Programs
 from ..tokens.text import CLS as TEXT_CLS
@@ -97,7 +98,11 @@ class TreeInputs(nn.Module):
 
 
 class TextInputs(nn.Module):
-    """Symbols and learned positions, and per layer which scores count, (R, 1, W, W) bool."""
+    """Symbols and learned positions, and per layer which tokens belong together.
+
+    That is where sequences begin, (B + R + 1,) int32, if a GPU computes in half precision, as its
+    kernel for sequences needs; otherwise a mask, (R, 1, W, W) bool.
+    """
 
     def __init__(self, config: EncoderConfig):
         super().__init__()
@@ -109,8 +114,11 @@ class TextInputs(nn.Module):
 
     def forward(self, tokens: Packed) -> tuple[Tensor, tuple[Tensor, ...]]:
         symbol, place = tokens.ids.long().unbind(-1)
-        same = tokens.owner[:, None, :, None] == tokens.owner[:, None, None, :]
-        return self.symbol(symbol) + self.place(place), (same,) * self.layers
+        if symbol.is_cuda and torch.is_autocast_enabled("cuda"):
+            together = sequence_starts(tokens.owner, len(tokens.pick))
+        else:
+            together = tokens.owner[:, None, :, None] == tokens.owner[:, None, None, :]
+        return self.symbol(symbol) + self.place(place), (together,) * self.layers
 
 
 class Block(nn.Module):
@@ -175,15 +183,36 @@ class HeadModule(nn.Module):
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Attention of q, k, v (R, heads, W, d).
 
-    bias: numbers to add to the scores, or True where attention is allowed; None: each token attends
-    to itself and those before.
+    bias: numbers to add to the scores; or True where attention is allowed; or where sequences begin,
+    int32, if all rows are laid end to end; None: each token attends to itself and those before.
     """
     if bias is None:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     if bias.dtype == torch.bool:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
+    if bias.dtype == torch.int32:
+        rows, _, longest, _ = q.shape
+        q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (q, k, v))
+        mixed: Any = varlen_attn(q, k, v, bias, bias, longest, longest)
+        out: Tensor = mixed.unflatten(0, (rows, longest)).transpose(1, 2)
+        return out
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     return (scores + bias).softmax(-1) @ v
+
+
+def sequence_starts(owner: Tensor, count: int) -> Tensor:
+    """First tokens of `count` formulae, and of the padding that ends each row, in order; then the end.
+
+    owner: (R, W) as in Packed. The result, (count + R + 1,) int32, counts tokens over all rows; where
+    a row has no padding a sequence is empty.
+    """
+    rows, width = owner.shape
+    places = torch.arange(rows * width, device=owner.device)
+    first = places.new_full((count + 1,), rows * width)  # the last is for padding, and left out
+    first = first.scatter_reduce(0, owner.flatten().long() % (count + 1), places, "amin")[:count]
+    ends = places[::width] + width
+    padded = ends - (owner < 0).sum(1)
+    return torch.cat([first, padded, ends[-1:]]).sort().values.int()
 
 
 def threshold_features(threshold: Tensor) -> Tensor:
