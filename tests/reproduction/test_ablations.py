@@ -74,7 +74,8 @@ def test_steps_follow_from_the_pace(tmp_path: Path, monkeypatch: Any) -> None:
     config = ablations.PRESETS["tiny"]
     monkeypatch.setattr(ablations, "pace", lambda config: 0.25)
     planned = ablations.planned(tmp_path, config, None, 20.0)
-    assert (planned.steps, planned.warmup, planned.every, planned.validate) == (80, 8, 2, 20)
+    assert (planned.steps, planned.warmup, planned.every, planned.validate) == (80, 8, 1, 10)
+    assert ablations.planned(tmp_path, config, None, 1e6).steps == config.steps
     assert ablations.planned(tmp_path, config, 4, 20.0).steps == 4
 
 
