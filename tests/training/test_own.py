@@ -14,6 +14,7 @@ from rhovec.cli import app
 from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 from rhovec.formula.schema import SchemaChannel
+from rhovec.kernel import kernel_of_cosine
 from rhovec.spaces.scales import as_given
 
 torch = pytest.importorskip("torch")
@@ -302,6 +303,73 @@ def test_the_teacher_takes_all_traces_or_a_fresh_part() -> None:
         plain.append(jackknifed(features, 0.2, 0.0).numpy())
     bias, before = (abs(np.mean(found, axis=0) - exact).mean() for found in (drawn, plain))
     assert bias < 0.7 * before  # towards the kernel on all 120 traces
+
+
+def test_the_teacher_says_directions_after_it_aimed() -> None:
+    measure = rv.TraceMeasure(drives(120).astype(np.float32) / 50)
+    seen, unseen = (Programs.pack(rv.random_formulae(n, seed=n, n_variables=2)) for n in (600, 80))
+    exact = rv.StlKernel(measure).gram(unseen.unpack())
+    for traces, atol in ((None, 2e-5), (100, 0.2)):
+        kernel = rv.StlKernel(measure, traces)
+        teacher, plain = (TraceTeacher(kernel, torch.device("cpu"), 0, 1) for _ in range(2))
+        assert len(teacher.aimed) == (traces or 120)
+        teacher.aim(teacher.features(teacher.prepare(seen, seen), teacher.aimed), 96)
+        asked = teacher.prepare(unseen, unseen)
+        both = teacher(asked, 7)
+        assert both.shape == (80, 80 + 96)
+        torch.testing.assert_close(both[:, :80], plain(asked, 7))
+        rows = both[:, 80:]
+        torch.testing.assert_close(rows.norm(dim=1), torch.ones(80))
+        found = kernel_of_cosine((rows @ rows.T).numpy(), 0.2)
+        assert abs(found - exact).mean() < (0.003 if traces is None else 0.03)
+        np.testing.assert_allclose(both[:, :80], exact, atol=atol)
+
+
+def test_few_traces_have_few_directions() -> None:
+    teacher = TraceTeacher(
+        rv.StlKernel(rv.TraceMeasure(drives(60).astype(np.float32))), torch.device("cpu"), 0, 1
+    )
+    programs = Programs.pack(rv.random_formulae(100, seed=1, n_variables=2))
+    asked = teacher.prepare(programs, programs)
+    basis = teacher.aim(teacher.features(asked, teacher.aimed), 96)
+    assert basis.shape == (60, 96) and not basis[:, 60:].any()
+    rows = teacher(asked, 0)[:, 100:]
+    exact = rv.StlKernel(teacher.measure).gram(programs.unpack())
+    np.testing.assert_allclose(kernel_of_cosine((rows @ rows.T).numpy(), 0.2), exact, atol=1e-4)
+
+
+def test_a_training_begins_with_the_head_that_comes_nearest() -> None:
+    own = OwnTraces.of(drives(100), NAMES)
+    shape = {"width": 32, "layers": 1, "heads": 2, "dimension": 24, "bank": 1024, "batch": 256}
+    config = own.configured(Config(workers=1, **shape))  # type: ignore[arg-type]
+    task = EncoderTask(config, own.kernel(config))
+    torch.manual_seed(config.seed)
+    before = Encoder(task.student.config)
+    stream = task.batches(None)
+    tokens, target, family = task.to_device(next(stream), 0)
+    stream.close()
+    aim = target[:, 256:]
+    with torch.no_grad():
+        gaps = [(e.rows(tokens) - aim).square().sum(1).mean() for e in (before, task.student)]
+        assert gaps[1] < 0.75 * gaps[0]  # of random layers
+        loss, rows = task.loss(tokens, target, family)
+        pairs, _ = task.loss(tokens, target[:, :256], family)
+    assert loss - pairs == pytest.approx(gaps[1].item(), rel=1e-4)
+    assert task.figures((tokens, target, family), rows) == task.figures(
+        (tokens, target[:, :256], family), rows
+    )
+
+
+def test_what_aims_at_nothing() -> None:
+    """The paper's head has no directions, and other kernels than that of robustness none to aim at."""
+    own = OwnTraces.of(drives(80), NAMES)
+    shape = {"width": 32, "layers": 1, "heads": 2, "dimension": 24, "bank": 128, "batch": 64}
+    for head, kind in (("projector", rv.StlKernel), ("nystrom", rv.BooleanKernel)):
+        config = own.configured(Config(workers=1, head=head, **shape))  # type: ignore[arg-type]
+        task = EncoderTask(config, kind(rv.TraceMeasure(own.values)))
+        assert isinstance(task.teacher, TraceTeacher) and task.teacher.basis is None
+    with pytest.raises(RhovecError, match="a CentredKernel cannot be distilled"):
+        EncoderTask(config, rv.CentredKernel(rv.TraceMeasure(own.values)))
 
 
 def test_weights_for_other_channels() -> None:

@@ -175,6 +175,11 @@ class HeadModule(nn.Module):
         return self.head.rows(dict(self.named_parameters()), x)
 
     @torch.no_grad()
+    def approach(self, x: Tensor, rows: Tensor) -> None:
+        """Change tensors so that pooled tokens x give rows near these; see `Head.approach`."""
+        self.head.approach(dict(self.named_parameters()), x, rows)
+
+    @torch.no_grad()
     def fit(self, rows: Tensor, like: Like = None) -> None:
         """Compute the tensors that are not trained, from the rows of many formulae; see `Head.fit`."""
         self.head.fit(dict(self.named_parameters()), rows, like)

@@ -89,6 +89,14 @@ class Head(ABC):
         """
         assert not self.fitted, f"the head {self.name} must define `fit`"
 
+    def approach(  # noqa: B027 - a head need not do it
+        self, tensors: Mapping[str, Tensor], x: Tensor, rows: Tensor
+    ) -> None:
+        """Change tensors, in place, so that x (B, width) gives rows near these, if that is easy.
+
+        Training on your own traces begins with it, if the rows are of kind "cosine".
+        """
+
     def prepare(self, tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """Rearrange stored tensors, once, for the two NumPy stages."""
         return tensors
@@ -209,6 +217,7 @@ class Nystrom(Head):
     MIN_EIGENVALUE = 1e-3  # of the landmarks' kernel; lower ones count as this
     SEED = 0  # of the frequencies
     BLOCK = 8192  # directions worked on at once
+    PENALTY = 1e-3  # on the squared size of `direction` when rows are approached
 
     def __init__(self, config: EncoderConfig):
         super().__init__(config)
@@ -315,6 +324,16 @@ class Nystrom(Head):
             vectors = self.vectors(tensors, rows[: len(like[1])])
             rotation = _rotation(vectors[:, : self.inner], like[1][:, : self.inner])
             tensors["outer"].copy_(rotation.T @ tensors["outer"])
+
+    def approach(self, tensors: Mapping[str, Tensor], x: Tensor, rows: Tensor) -> None:
+        """Least squares for `direction`, with a small penalty on its size."""
+        import torch
+
+        normed = _norm(tensors, "norm", x.float()).double()
+        inner = normed.T @ normed / len(x)
+        inner.diagonal().add_(self.PENALTY)
+        solved = torch.linalg.solve(inner, normed.T @ rows.double() / len(x))
+        tensors["direction"].copy_(solved.T)
 
     def _kernel(self, a: Tensor, b: Tensor) -> Tensor:
         """Kernel (n, m) of unit rows (n, d) and (m, d)."""

@@ -33,8 +33,8 @@ from ..evaluation.metrics import alignment, mean_error, uniformity
 from ..evaluation.sets import DRAWN
 from ..formula.fragment import programs_in_fragment
 from ..formula.programs import Programs
+from ..kernel import StlKernel, cosine_of_kernel, kernel_of_cosine
 from ..kernel import Teacher as Kernel
-from ..kernel import cosine_of_kernel, kernel_of_cosine
 from ..models import store
 from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
@@ -52,7 +52,16 @@ from .loop import (
     run,
     with_weights,
 )
-from .teachers import Teacher, check_kernel, gathered, kernel_name, make_kernel, make_teacher
+from .teachers import (
+    Teacher,
+    TraceTeacher,
+    check_kernel,
+    gathered,
+    kernel_name,
+    make_kernel,
+    make_teacher,
+    robustness,
+)
 
 # More equivalents than in the corpus, so that a family has several formulae of the same meaning.
 SHARES = (0.05, 0.30, 0.35, 0.30)
@@ -65,6 +74,8 @@ REQUIREMENTS = (
     0.4,
 )  # seeds that are built as requirements, over x_0 ... x_2 and over all channels
 COSINE_WEIGHT = 0.02  # of the loss on cosines
+AIM_WEIGHT = 1.0  # of the loss on directions to aim at, if the teacher has them
+AIMED = 8192  # formulae that say which directions these are
 GLANCE = 8  # times the smallest bank, on which a head is fitted for a validation
 ALIGNED = 32_768  # formulae by which vectors are turned towards those of the origin
 SAMPLE = 512  # formulae of a batch whose metrics are logged
@@ -275,19 +286,24 @@ def total_loss(
 
     For unrelated formulae the kernel is nearly 0 and carries hardly any gradient. smallest: the kernel
     value of the cosine -1; smaller ones, which only a teacher without cosines has, count as this. With
-    config.block the loss is the mean over blocks, as if each were a batch of its own.
+    config.block the loss is the mean over blocks, as if each were a batch of its own. target: as a
+    `Teacher` gives it, the kernel and perhaps directions to aim at.
     """
+    kernel, aim = target.tensor_split([len(rows)], dim=1)
     if 0 < config.block < len(rows):
         whole = replace(config, block=0)
         places = [slice(i, i + config.block) for i in range(0, len(rows), config.block)]
         losses = [
-            total_loss(rows[at], target[at, at], family[at], whole, kind, smallest) for at in places
+            total_loss(rows[at], kernel[at, at], family[at], whole, kind, smallest) for at in places
         ]
-        return torch.stack(losses).mean()
-    loss = pair_loss(implied_kernel(rows, kind, config.sigma2), target, family, config)
-    if kind == "cosine":
-        gap = rows @ rows.T - cosine_of_kernel(target.clamp(min=smallest), config.sigma2)
-        loss = loss + COSINE_WEIGHT * gap.square().mean()
+        loss = torch.stack(losses).mean()
+    else:
+        loss = pair_loss(implied_kernel(rows, kind, config.sigma2), kernel, family, config)
+        if kind == "cosine":
+            gap = rows @ rows.T - cosine_of_kernel(kernel.clamp(min=smallest), config.sigma2)
+            loss = loss + COSINE_WEIGHT * gap.square().mean()
+    if aim.shape[1]:
+        loss = loss + AIM_WEIGHT * (rows - aim).square().sum(1).mean()
     return loss
 
 
@@ -348,6 +364,32 @@ class EncoderTask(Task[Encoder]):
         self.student = Encoder(part_of(config, EncoderConfig)).to(self.device)
         if config.origin:
             self._begin()
+        if isinstance(self.teacher, TraceTeacher) and type(kernel) is StlKernel:
+            self._aim(self.teacher)
+
+    @torch.no_grad()
+    def _aim(self, teacher: TraceTeacher) -> None:
+        """Let the teacher say directions, and begin with the head that comes nearest to them.
+
+        Traces that are always the same have directions of their own, as in an exact space. To aim at
+        them teaches more than the kernel of pairs, of which most are nearly 0.
+        """
+        if self.kind != "cosine":
+            return
+        count = -(-min(AIMED, self.config.bank) // self.config.batch)
+        stream = work_ahead(self.config, teacher)
+        features, pooled = [], []
+        for work in islice(stream, count):
+            programs, code = work.asked
+            features.append(robustness(programs, teacher.aimed, code))
+            tokens = work.tokens.map(lambda t: to_device(t, self.device))
+            pooled.append(self.student.pooled(tokens))
+        stream.close()
+        basis = teacher.aim(torch.cat(features), self.student.head.head.row_dimension)
+        self.student.head.approach(torch.cat(pooled), teacher.directions(torch.cat(features)))
+        if self.world > 1:  # rounding must not make processes differ
+            for tensor in (basis, *self.student.head.parameters()):
+                dist.broadcast(tensor, 0)
 
     def _begin(self) -> None:
         """Start from a stored model, which may have other points, channels, pooling or another head.
@@ -394,7 +436,8 @@ class EncoderTask(Task[Encoder]):
         return loss, rows
 
     def figures(self, batch: Batch, found: Tensor) -> dict[str, float]:
-        return metrics(batch[1], implied_kernel(found, self.kind, self.config.sigma2))
+        kernel = batch[1][:, : len(found)]
+        return metrics(kernel, implied_kernel(found, self.kind, self.config.sigma2))
 
     def validation(self) -> Callable[[list[Tensor]], dict[str, float]]:
         """Metrics of fixed formulae of the validation split, over x_0 ... x_2, on many traces."""

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.nn.functional import normalize
+from torch.nn.functional import normalize, pad
 
 from ..errors import RhovecError
 from ..formula.programs import Programs
-from ..kernel import SampledKernel, StlKernel, kernel_of_cosine
+from ..kernel import CentredKernel, SampledKernel, StlKernel, kernel_of_cosine
 from ..kernel import Teacher as Kernel
 from ..models.heads import Head
 from ..models.model import KERNELS
@@ -39,7 +39,10 @@ class Teacher(Protocol):
         """Input of `__call__`, prepared ahead in a thread."""
 
     def __call__(self, prepared: Any, seed: int, times: int = 1) -> Tensor:
-        """Kernel (B, B) of the whole batch, on `times` as many traces as in a step."""
+        """Kernel (B, B) of the whole batch, on `times` as many traces as in a step.
+
+        Further columns, if there are any, are unit rows (B, D) that rows of the student should equal.
+        """
 
 
 def make_kernel(config: Any, traces: int, seed: int = 0) -> Any:
@@ -89,6 +92,11 @@ def make_teacher(kernel: Kernel, config: RunConfig, rank: int = 0, world: int = 
 
 def check_kernel(kernel: Kernel, config: Any, head: Head) -> None:
     """Refuse a kernel that contradicts the configuration, or that the head cannot represent."""
+    if isinstance(kernel, CentredKernel):
+        raise RhovecError(
+            "a CentredKernel cannot be distilled, as many formulae have no correlation with others; "
+            "take an StlKernel, or the exact space of your traces: rv.Space.fit(..., centred=True)"
+        )
     measure = getattr(kernel, "measure", None)
     names = tuple(f"x_{i}" for i in range(config.channels))
     said = {
@@ -134,13 +142,17 @@ class OnlineTeacher:
     def __call__(self, prepared: tuple[Programs, Any], seed: int, times: int = 1) -> Tensor:
         self.generator.manual_seed(seed)
         traces, share = self.draw(times * self.traces)
+        return jackknifed(self.features(prepared, traces), self.kernel.sigma2, share)
+
+    def features(self, prepared: tuple[Programs, Any], traces: Tensor) -> Tensor:
+        """Features (B, N) of the whole batch on traces."""
         programs, code = prepared
         if code is None:
             given = traces if traces.is_cuda else traces.numpy()
             features = torch.as_tensor(self.kernel.features(programs, given)).flatten(1).float()
         else:
             features = robustness(programs, traces, code)
-        return jackknifed(gathered(features, self.rank, self.world), self.kernel.sigma2, share)
+        return gathered(features, self.rank, self.world)
 
     def draw(self, n: int) -> tuple[Tensor, float]:
         """Traces (n, V, P) on the device, and the share of the measure that they leave out."""
@@ -148,12 +160,41 @@ class OnlineTeacher:
 
 
 class TraceTeacher(OnlineTeacher):
-    """A kernel of ours on your own traces: all of them, or in each step n_traces random ones."""
+    """A kernel of ours on your own traces: all of them, or in each step n_traces random ones.
+
+    After `aim` it also says which directions formulae have, always on the same traces.
+    """
 
     def __init__(self, kernel: SampledKernel, device: torch.device, rank: int, world: int):
         super().__init__(kernel, device, rank, world)
         values = np.ascontiguousarray(self.measure.values, np.float32)
         self.all = torch.from_numpy(values).to(device)
+        order = np.random.default_rng(kernel.seed).permutation(len(values))
+        self.aimed = self.all[np.sort(order[: self.traces])]
+        self.basis: Tensor | None = None
+
+    def __call__(self, prepared: tuple[Programs, Any], seed: int, times: int = 1) -> Tensor:
+        if self.basis is None:
+            return super().__call__(prepared, seed, times)
+        features = self.features(prepared, self.aimed)
+        if len(self.aimed) == len(self.all):
+            kernel = jackknifed(features, self.kernel.sigma2, share=0.0)
+        else:
+            kernel = super().__call__(prepared, seed, times)
+        return torch.cat([kernel, self.directions(features)], 1)
+
+    def aim(self, features: Tensor, count: int) -> Tensor:
+        """Aim at the `count` directions, (N, count), in which features (B, N) vary most."""
+        rows = normalize(features, dim=1).double()
+        _, axes = torch.linalg.eigh(rows.T @ rows)
+        axes = axes[:, -count:].float()
+        self.basis = pad(axes, (0, count - axes.shape[1]))
+        return self.basis
+
+    def directions(self, features: Tensor) -> Tensor:
+        """Unit rows (B, count), whose inner products are nearly the cosines of these features."""
+        assert self.basis is not None
+        return normalize(normalize(features, dim=1) @ self.basis, dim=1)
 
     def draw(self, n: int) -> tuple[Tensor, float]:
         total = len(self.all)
