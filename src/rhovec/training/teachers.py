@@ -95,7 +95,7 @@ def check_kernel(kernel: Kernel, config: Any, head: Head) -> None:
     if isinstance(kernel, CentredKernel):
         raise RhovecError(
             "a CentredKernel cannot be distilled, as many formulae have no correlation with others; "
-            "take an StlKernel, or the exact space of your traces: rv.Space.fit(..., centred=True)"
+            "take an StlKernel, or a centred space of your traces, which is exact and needs no training"
         )
     measure = getattr(kernel, "measure", None)
     names = tuple(f"x_{i}" for i in range(config.channels))
