@@ -95,3 +95,25 @@ def test_odd_files(tmp_path: Path, case: int) -> None:
             margins = [row[key] for key in ("robustness", "doubt", "robustness_greatest")]
             least = min(float(margin) for margin in margins if margin is not None)
             assert least == LIMIT - known.max()
+
+
+@pytest.mark.parametrize("header", ["Zeit", "Zeit [s]", "Time_s", "elapsed time", "stamp [s]"])
+def test_times_of_another_name_are_asked_for(tmp_path: Path, header: str) -> None:
+    """Otherwise `[0,2]` would be the first two samples, and the log would hold."""
+    rows = [f"{i / 10},{2 if i < 15 else 0}" for i in range(31)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join([f"{header},v", *rows]))
+    command = ["check", "always[0,2] v > 1", "-t", str(path)]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 2 and f"{header!r} may be the times" in result.output
+    assert "--time-column" in result.output and "--dt" in result.output
+    for more in (["--time-column", header], ["--dt", "0.1"]):
+        result = runner.invoke(app, [*command, *more])
+        assert result.exit_code == 1 and "1 violated" in result.output
+    assert runner.invoke(app, [*command, "--dt", "1"]).exit_code == 0  # samples, on request
+
+
+def test_a_column_of_times_may_be_what_a_requirement_is_about(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("elapsed,v\n1,2\n2,2\n3,2\n")
+    assert runner.invoke(app, ["check", "always elapsed > v - 5", "-t", str(path)]).exit_code == 0

@@ -237,6 +237,20 @@ def test_answers_in_a_few_channels_alone() -> None:
         inverter(out, out).decode(target, channels=2)
 
 
+def test_answers_stay_in_the_channels_of_the_model() -> None:
+    """A decoder has words for eight channels, whatever its model has."""
+    wrong = rv.parse("always (x_7 >= 1 and x_4 <= 0.5)")
+    target = KERNEL.signatures([rv.parse("always x_1 >= 1")])
+    known = {f"x_{i}" for i in range(2)}
+
+    def embed(formulae: list[Formula]) -> np.ndarray:
+        assert all(known.issuperset(phi.variables) for phi in formulae)
+        return KERNEL.signatures(formulae)
+
+    (found,) = Inverter(embed, Fixed([wrong, wrong]), channels=2).decode(target)
+    assert found and all(known.issuperset(one.formula.variables) for one in found)
+
+
 def test_thresholds_stay_where_the_model_knows_them() -> None:
     rng = np.random.default_rng(4)
     noise = rng.standard_normal((4, 200)).astype(np.float32)

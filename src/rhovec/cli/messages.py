@@ -48,6 +48,10 @@ HINTS = {
     ),
     "leave the column out with variables=[...]": "leave the column out with --variables",
     "try it with workers=1": "try it with --workers 1",
+    "with time_column=..., and their unit, if it is not s, with time_unit=...;": (
+        "with --time-column, and their unit, if it is not s, with --time-unit;"
+    ),
+    "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {

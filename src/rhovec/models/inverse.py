@@ -11,6 +11,7 @@ for all requests share batches, and each is written as if it were the only one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import (
     Callable,
     Collection,
@@ -30,6 +31,7 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import in_fragment
 from ..formula.operators import Channel, Row
+from ..formula.parser import parse
 from ..formula.programs import Programs
 from ..formula.simplify import simplify
 from ..kernel import Progress, SampledKernel
@@ -183,6 +185,7 @@ class Inverter:
         return out
 
     def _in_steps(self, formulae: Sequence[Formula]) -> list[Formula]:
+        formulae = [_folded(phi, self.channels) for phi in formulae]
         return in_steps(Programs.pack(formulae), self.points).unpack() if formulae else []
 
     def _unsure(
@@ -439,6 +442,13 @@ def _some(formulae: Iterable[Formula], most: int) -> list[Formula]:
 
 def _names(channels: int) -> set[str]:
     return {f"x_{i}" for i in range(channels)}
+
+
+def _folded(phi: Formula, channels: int) -> Formula:
+    """The formula in channels that there are: a decoder has words for more than its model may have."""
+    if _names(channels).issuperset(phi.variables):
+        return phi
+    return parse(re.sub(r"x_(\d+)", lambda found: f"x_{int(found[1]) % channels}", str(phi)))
 
 
 def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:

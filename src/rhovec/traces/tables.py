@@ -7,6 +7,7 @@ exist.
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,10 @@ from .cells import SECONDS, Series, split_unit
 
 ID_COLUMNS = ("trace", "id", "trace_id")
 TIME_COLUMNS = ("time", "t", "timestamp")
+TIME_WORDS = {  # in headers of columns that may be the times
+    "time", "times", "timestamp", "timestamps", "datetime", "elapsed", "zeit", "uhrzeit",
+    "zeitstempel", "temps", "tiempo", "tempo", "tijd",
+}  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
 MAX_NAMES = 8  # names listed in a message
 
@@ -59,6 +64,7 @@ class Options:
     mentioned: Collection[str] = ()  # names in formulae, which may be whole headers
     dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
+    timed: bool = False  # a column that may be the times, but is not called so, is an error
 
 
 class Part(NamedTuple):
@@ -170,6 +176,8 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     # A requirement may be about the time, and bounds must not become numbers of samples for that.
     shared = () if options.strict else ("time", "timestamp")
     time_place = special(options.time_column, TIME_COLUMNS, shared)
+    if options.timed and time_place is None:
+        _refuse_likely_times(source, header, taken, id_place)
     if is_long:
         name_place = place(named or "variable")
         wanted = {"value": place(lower.get("value", "value"))}
@@ -196,6 +204,22 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     return Roles(
         wanted, units, id_place, time_place, _time_unit(source, header, time_place, options), name_place
     )  # fmt: skip
+
+
+def _refuse_likely_times(
+    source: str, header: Sequence[str], taken: Collection[str], id_place: int | None
+) -> None:
+    """An error if a column that is no variable may be the times: bounds would count samples instead."""
+    first = 1 if id_place == 0 else 0
+    for i, whole in enumerate(header):
+        cut, unit = split_unit(whole)
+        known = not TIME_WORDS.isdisjoint(re.split(r"[\W_]+", cut.lower()))
+        if (known or (i == first and unit in SECONDS)) and not {whole, cut} & set(taken):
+            raise TraceError(
+                f"{source}: no column is called time, t or timestamp, but {whole!r} may be the times; "
+                "name them with time_column=..., and their unit, if it is not s, with time_unit=...; or "
+                "pass dt=..., the step of a log without times"
+            )
 
 
 def _names(whole: str, usual: str, options: Options) -> list[str]:

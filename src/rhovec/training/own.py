@@ -81,7 +81,7 @@ class OwnTraces:
         if len(values) < FEWEST:
             raise TraceError(
                 f"{len(values)} traces to distil, beside {len(other)} held out, say too little about a "
-                f"kernel; give {FEWEST} or more"
+                f"kernel; give {FEWEST} or more, apart from those held out"
             )
         return cls(schema, values, other)
 
