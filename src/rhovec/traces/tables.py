@@ -207,14 +207,14 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
 
 
 def _refuse_likely_times(
-    source: str, header: Sequence[str], taken: Collection[str], id_place: int | None
+    source: str, header: Sequence[str], taken: set[str], id_place: int | None
 ) -> None:
     """An error if a column that is no variable may be the times: bounds would count samples instead."""
     first = 1 if id_place == 0 else 0
     for i, whole in enumerate(header):
         cut, unit = split_unit(whole)
         known = not TIME_WORDS.isdisjoint(re.split(r"[\W_]+", cut.lower()))
-        if (known or (i == first and unit in SECONDS)) and not {whole, cut} & set(taken):
+        if (known or (i == first and unit in SECONDS)) and not {whole, cut} & taken:
             raise TraceError(
                 f"{source}: no column is called time, t or timestamp, but {whole!r} may be the times; "
                 "name them with time_column=..., and their unit, if it is not s, with time_unit=...; or "

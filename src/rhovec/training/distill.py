@@ -364,7 +364,8 @@ class EncoderTask(Task[Encoder]):
         self.student = Encoder(part_of(config, EncoderConfig)).to(self.device)
         if config.origin:
             self._begin()
-        if isinstance(self.teacher, TraceTeacher) and type(kernel) is StlKernel:
+        is_aimed = self.kind == "cosine" and type(kernel) is StlKernel
+        if is_aimed and isinstance(self.teacher, TraceTeacher):
             self._aim(self.teacher)
 
     @torch.no_grad()
@@ -374,19 +375,18 @@ class EncoderTask(Task[Encoder]):
         Traces that are always the same have directions of their own, as in an exact space. To aim at
         them teaches more than the kernel of pairs, of which most are nearly 0.
         """
-        if self.kind != "cosine":
-            return
         count = -(-min(AIMED, self.config.bank) // self.config.batch)
         stream = work_ahead(self.config, teacher)
-        features, pooled = [], []
+        found, pooled = [], []
         for work in islice(stream, count):
             programs, code = work.asked
-            features.append(robustness(programs, teacher.aimed, code))
+            found.append(robustness(programs, teacher.aimed, code))
             tokens = work.tokens.map(lambda t: to_device(t, self.device))
             pooled.append(self.student.pooled(tokens))
         stream.close()
-        basis = teacher.aim(torch.cat(features), self.student.head.head.row_dimension)
-        self.student.head.approach(torch.cat(pooled), teacher.directions(torch.cat(features)))
+        features = torch.cat(found)
+        basis = teacher.aim(features, self.student.head.head.row_dimension)
+        self.student.head.approach(torch.cat(pooled), teacher.directions(features))
         if self.world > 1:  # rounding must not make processes differ
             for tensor in (basis, *self.student.head.parameters()):
                 dist.broadcast(tensor, 0)
