@@ -206,7 +206,10 @@ def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"traces": drives(60)[:55]}, "44 traces to distil, beside 11 held out.*50 or more"),
+        (
+            {"traces": drives(60)[:55]},
+            "44 different traces to distil, beside 11 held out.*50 or more",
+        ),
         ({"traces": np.where(np.arange(2)[:, None] == 0, drives(60), 7.0)}, "constant"),
         ({"traces": np.full((60, 2, 9), np.nan)}, "must be finite"),
         ({"held_out": drives(20, points=9)}, "of one length"),
@@ -222,6 +225,9 @@ def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
         ({"schema": of_channels(*NAMES, dt=0.1), "dt": 0.5}, "make them"),
         ({"schema": of_channels(*NAMES, stride=2)}, "stride of 2"),
         ({"variables": ["speed"]}, "variables names 1"),
+        ({"traces": np.repeat(drives(1), 100, axis=0)}, "^1 different traces to distil, beside 20"),
+        ({"discrete": ["gear"]}, "no variable 'gear'"),
+        ({"schema": of_channels(*NAMES), "discrete": ["rpm"]}, "leave out discrete"),
     ],
 )
 def test_bad_traces_get_one_clear_error(change: dict[str, object], message: str) -> None:
@@ -240,7 +246,7 @@ def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
     text = (tmp_path / "good.csv").read_text()
     (tmp_path / "others.csv").write_text(text.replace("rpm", "pressure"))
     for command, arguments, words in (
-        ("encoder", ["few"], "16 traces to distil, beside 4 held out"),
+        ("encoder", ["few"], "16 different traces to distil, beside 4 held out"),
         ("space", ["few"], "33 different traces or more, and there are 20"),
         ("encoder", ["flat"], "without a scale: rpm"),
         ("space", ["flat"], "without a scale: rpm"),
@@ -258,11 +264,43 @@ def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", [["--dt", "0.5"], ["--held-out", "x.csv"], ["--schema", "s.json"]]
+    "extra",
+    [["--dt", "0.5"], ["--held-out", "x.csv"], ["--schema", "s.json"], ["--discrete", "gear"]],
 )
 def test_options_of_traces_need_traces(extra: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "encoder", "--out", str(tmp_path), *extra])
     assert result.exit_code == 2 and "go with --traces" in result.output
+
+
+def test_variables_that_are_discrete_keep_their_values(run: Path, tmp_path: Path) -> None:
+    gears = drives(80)
+    gears[:, 1] = np.clip(gears[:, 0] // 10, 1, 4)
+    own = OwnTraces.of(gears, ["speed", "gear"], discrete=["gear"])
+    assert [c.discrete for c in own.schema.channels] == [False, True]
+    assert set(np.unique(own.values[:, 1])) == {1.0, 2.0, 3.0, 4.0}
+
+    traces = written(tmp_path / "gears.csv", gears)
+    command = ["train", "encoder", "--preset", "tiny", "-t", str(traces), "--discrete", "rpm"]
+    for text in ("steps=1", "batch=64", "every=1"):
+        command += ["--set", text]
+    result = CliRunner().invoke(
+        app, [*command, "-o", str(tmp_path / "run"), "--evaluate", "--families", "4"]
+    )
+    assert result.exit_code == 0, result.output
+    schema = rv.load(tmp_path / "run" / "model").schema
+    assert schema and [c.discrete for c in schema.channels] == [False, True]
+
+
+def test_fields_are_listed_as_the_traces_or_the_model_have_them(run: Path, tmp_path: Path) -> None:
+    files = {"-t": run / "drives.csv", "--held-out": run / "other.csv"}
+    encoder = ["encoder", *(str(part) for pair in files.items() for part in pair)]
+    decoder = ["decoder", "--set", f"model={run / 'run' / 'model'}"]
+    for command in (encoder, decoder):
+        result = CliRunner().invoke(
+            app, ["train", *command, "--fields", "-o", str(tmp_path / "run")]
+        )
+        assert "channels = 2 " in result.stdout and "points = 25 " in result.stdout, result.output
+    assert not (tmp_path / "run").exists()
 
 
 def test_set_may_not_contradict_the_traces(run: Path, tmp_path: Path) -> None:

@@ -57,21 +57,16 @@ class Run:
     ] = False
     listed: Annotated[
         bool,
-        typer.Option("--fields", help="List the fields with the preset's values, and exit."),
+        typer.Option("--fields", help="List the fields with their values, and exit."),
     ] = False
 
     def configured(self, module: Any, preset: str) -> Any:
-        """The configuration that the options describe; None if it was only to be listed."""
+        """The configuration that the options describe."""
         from ..models.device import torch_device
 
         torch_device(self.device)
         changed = parsed(module.Config, self.changes or [])
-        config = training("loop").preset(module.PRESETS, preset, device=self.device, **changed)
-        if not self.listed:
-            return config
-        for name, text in helps(module.Config).items():
-            print(f"{name} = {getattr(config, name)}  # {text}")
-        return None
+        return training("loop").preset(module.PRESETS, preset, device=self.device, **changed)
 
 
 def encoder(
@@ -107,6 +102,14 @@ def encoder(
         option(
             metavar="NAMES",
             help="Variables to read, separated by commas (default: all).",
+            rich_help_panel=OWN,
+        ),
+    ] = "",
+    discrete: Annotated[
+        str,
+        option(
+            metavar="NAMES",
+            help="Variables whose values are modes or gears, separated by commas.",
             rich_help_panel=OWN,
         ),
     ] = "",
@@ -150,17 +153,22 @@ def encoder(
 
     distill = training("distill")
     config = run.configured(distill, preset)
-    if config is None:
-        return
     own = None
     if traces:
-        own = own_traces(traces, held_out, variables, dt, schema)
+        own = own_traces(traces, held_out, variables, discrete, dt, schema)
         config = fitted(config, own, run.changes or [])
-    elif held_out or variables or dt is not None or schema:
-        raise RhovecError("--held-out, --variables, --dt and --schema go with --traces")
+    elif held_out or variables or discrete or dt is not None or schema:
+        raise RhovecError("--held-out, --variables, --discrete, --dt and --schema go with --traces")
+    if run.listed:
+        return list_fields(config)
     for path in formulae or ():  # so that a mistake in it is reported now, not after the training
         read_formulae(path, schema=own and own.schema)
     kernel = own and own.kernel(config)
+    if own:
+        note(
+            f"{len(own.values):,} traces to distil, and {len(own.held_out):,} held out; the first line "
+            f"comes after {config.every} steps"
+        )
     result = distill.train(config, run.out, report(config.steps), kernel)
     if run.evaluate:
         note(
@@ -187,9 +195,9 @@ def decoder(
     rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate.
     """
     invert = training("invert")
-    config = run.configured(invert, preset)
-    if config is None:
-        return
+    config = invert.for_model(run.configured(invert, preset))
+    if run.listed:
+        return list_fields(config)
     if run.evaluate and (config.vectors == "anchors" or config.tokens == "text"):
         raise RhovecError(
             "--evaluate writes a model, which reads an encoder's vectors and writes prefix tokens; "
@@ -205,6 +213,7 @@ def own_traces(
     paths: list[Path],
     held_out: list[Path] | None,
     variables: str,
+    discrete: str,
     dt: float | None,
     schema: Path | None,
 ) -> Any:
@@ -218,8 +227,9 @@ def own_traces(
         raise RhovecError(f"--dt {dt:g}: the traces' times have a step of {found.dt:g}")
     judge = read_traces(held_out, variables=found.variables) if held_out else None
     return training("own").OwnTraces.of(
-        found, dt=dt if found.dt is None else found.dt, schema=read_schema(schema), held_out=judge
-    )
+        found, dt=dt if found.dt is None else found.dt, discrete=split_names(discrete),
+        schema=read_schema(schema), held_out=judge,
+    )  # fmt: skip
 
 
 def fitted(config: Any, own: Any, assignments: list[str]) -> Any:
@@ -328,6 +338,11 @@ def helps(config: type) -> dict[str, str]:
     classes = [kind for kind in reversed(config.__mro__) if kind is not object]
     found = dict(pair for kind in classes for pair in pattern.findall(inspect.getsource(kind)))
     return {field.name: found[field.name] for field in fields(config)}
+
+
+def list_fields(config: Any) -> None:
+    for name, text in helps(type(config)).items():
+        print(f"{name} = {getattr(config, name)}  # {text}")
 
 
 def report(steps: int) -> Callable[[dict[str, Any]], None]:

@@ -12,7 +12,7 @@ traces that are held out are never trained on; against them the model is evaluat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,12 +46,14 @@ class OwnTraces:
         variables: Sequence[str] | None = None,
         *,
         dt: float | None = None,
+        discrete: Iterable[str] = (),
         schema: Schema | None = None,
         held_out: Any = None,
         seed: int = 0,
     ) -> OwnTraces:
         """Traces in their own units: (N, V, P), a list of (V, P_i), or what `read_traces` gives.
 
+        discrete: variables whose values are modes or gears; a schema says so itself.
         schema: the channels, which may be expressions such as "y2 - y1"; by default one per variable,
             with mean and standard deviation from the traces, as a `Space` has it.
         held_out: other traces of the same variables; by default a fifth of the traces, chosen by seed.
@@ -59,7 +61,9 @@ class OwnTraces:
         given = as_given(traces, variables)
         step = given.dt if dt is None else dt
         if schema is None:
-            schema = schema_of(given, step)
+            schema = schema_of(given, step, discrete=discrete)
+        elif discrete:
+            raise TraceError("the schema says which channels are discrete; leave out discrete")
         elif step is not None and step != schema.dt:
             raise TraceError(
                 f"the traces have a step of {step:g} s, but the schema says {schema.dt:g} s; make them "
@@ -78,10 +82,11 @@ class OwnTraces:
                     f"the held-out traces have {other.shape[2]} points, but the others "
                     f"{values.shape[2]}; give traces of one length"
                 )
-        if len(values) < FEWEST:
+        different = len({trace.tobytes() for trace in values})
+        if different < FEWEST:
             raise TraceError(
-                f"{len(values)} traces to distil, beside {len(other)} held out, say too little about a "
-                f"kernel; give {FEWEST} or more, apart from those held out"
+                f"{different} different traces to distil, beside {len(other)} held out, say too little "
+                f"about a kernel; give {FEWEST} or more, apart from those held out"
             )
         return cls(schema, values, other)
 
