@@ -8,16 +8,13 @@ Systems: each .npz file given (arrays `signals` (N, V, P), `variables`, `dt`; a 
 held out), and the eight channels of chasing-cars-8-like of the test bed (held out: other inputs, another
 seed). For each: the shipped encoder as it is, the encoder trained on from the shipped weights, and one
 from random weights. The figure is the mean absolute error of the kernel over all pairs of formulae of
-the test split, none of which, nor any relative, is trained on: by directions and by vectors, against the
-kernel on the training traces and on the held-out ones. Steps per second are measured first, so that a
-schedule takes the seconds that were asked for; compiling and fitting the head come on top and are
-reported. Rows are written as they are found, and after --budget seconds nothing new is begun; the same
-command goes on with the rows that are missing. --keep is a folder for the model of the first system's
-longest run; a decoder is then trained for it, from the shipped one. --answer judges that decoder, on
-any machine, as benchmarks/space.py judges answers: by the cosine of robustness on held-out traces,
-beside those of the exact space.
-
-    python benchmarks/distill.py --device cuda --npz naval.npz --answer models/naval
+the test split, none of which, nor any relative, is trained on, random and rewritten ones: by directions
+and by vectors, against the kernel on the training traces and on the held-out ones. Steps per second are
+measured first, so that a schedule takes the seconds that were asked for; compiling and fitting the head
+come on top and are reported. Rows are written as they are found, and after --budget seconds nothing new
+is begun; the same command goes on with the rows that are missing. --keep is a folder for models: that of
+the first system's longest run, and, after the shortest time, those of the systems that space.py decodes
+in. For each a decoder is trained, from the shipped one. distilled.py measures such models.
 
 --recipe adapt-cpu: that preset as it is, once per system. Writes results/distill-DEVICE.json and .md.
 --quick: small sizes, to see it work.
@@ -32,17 +29,14 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-import rhovec as rv
 from common import RESULTS, ROOT, command, head, save, table
-from space import QUARTILES, cosines, quartiles
-from space import unseen as requested
 
 sys.path.insert(0, str(ROOT))  # for the test bed
 
@@ -62,12 +56,12 @@ from rhovec.training.publish import publish_decoder, publish_encoder, round_weig
 from rhovec.training.records import read_log
 
 EIGHT = "chasing-cars-8-like"
+DECODED = ("unicycle-like", "transmission-like", "sir-like")  # of the test bed, as in space.py
 TRACES = 2000  # of the test bed
 UNSEEN = 3000  # formulae
 SEED = 991  # of their recipe
-DECODER_SECONDS = 90
-SETUP = {"encoder": 30, "first": 60, "decoder": 90}  # seconds on top: compiling, head, validation
-ANSWERED = 300  # vectors that are decoded
+DECODER_SECONDS = 60
+SETUP = {"encoder": 30, "first": 60, "decoder": 60}  # seconds on top: compiling, head, validation
 PROBE = 240  # steps that tell the speed
 SHORT, LONG = {"lr": 1e-3, "average": 0.99}, {"lr": 1.5e-3, "average": 0.999}
 SMALL = {"width": 32, "layers": 1, "heads": 2, "dimension": 128, "bank": 2048, "batch": 64}
@@ -78,15 +72,35 @@ def systems(files: list[Path], quick: bool) -> Iterator[tuple[str, OwnTraces]]:
         with np.load(path, allow_pickle=False) as data:
             signals, names, dt = data["signals"], data["variables"].tolist(), float(data["dt"])
         yield path.stem, OwnTraces.of(signals[:200] if quick else signals, names, dt=dt)
-    bed, n = SYSTEMS[EIGHT], 200 if quick else TRACES
-    fit = TraceMeasure(bed.traces(n, seed=0), bed.variables)
-    test = TraceMeasure(bed.traces(n, seed=1, part="test"), bed.variables)
-    yield EIGHT, OwnTraces.of(fit, dt=bed.dt, schema=bed.schema(fit.values), held_out=test)
+    n = 200 if quick else TRACES
+    for name in (EIGHT, *DECODED):
+        bed = SYSTEMS[name]
+        fit = TraceMeasure(bed.traces(n, seed=0), bed.variables)
+        test = TraceMeasure(bed.traces(n, seed=1, part="test"), bed.variables)
+        yield name, OwnTraces.of(fit, dt=bed.dt, schema=bed.schema(fit.values), held_out=test)
 
 
-def unseen(own: OwnTraces, count: int) -> Programs:
+# Kinds of formulae: random ones, as `rv.random_formulae` draws them; and rewritten ones, three times as
+# large: members of families, of which a quarter began as requirements.
+KINDS: dict[str, dict[str, Any]] = {
+    "random": {"shares": (1.0, 0.0, 0.0, 0.0)},
+    "rewritten": {"requirements": 0.25},
+}
+TRACE_KINDS = ("training traces", "held-out traces")
+ERRORS = {  # heads of columns, and the figures of `Judge.measure` below them
+    f"{kind}: {words}": f"{kind}, {figure}"
+    for kind in KINDS
+    for words, figure in (
+        ("directions", "directions, training traces"),
+        ("held out", "directions, held-out traces"),
+        ("vectors", "vectors, training traces"),
+    )
+}
+
+
+def unseen(own: OwnTraces, count: int, **kind: Any) -> Programs:
     """Formulae of the test split over the system's channels; on long traces half of them stretched."""
-    recipe = Recipe(seed=SEED, family_size=1, channels=own.values.shape[1], requirements=0.25)
+    recipe = Recipe(seed=SEED, family_size=1, channels=own.values.shape[1], **kind)
     drawn = draw_families(recipe, find_families(recipe, 0, count, "test")).programs
     points = own.values.shape[2]
     if points > DRAWN:
@@ -98,27 +112,36 @@ class Judge:
     """The exact kernels of a system, and what vectors say beside them."""
 
     def __init__(self, own: OwnTraces, count: int, device: str):
-        self.programs = unseen(own, count)
-        formulae = self.programs.unpack()
+        kernels = own.judges(0.2, device)
+        self.programs = {name: unseen(own, count, **kind) for name, kind in KINDS.items()}
         self.grams = {
-            name: kernel.gram(formulae) for name, kernel in own.judges(0.2, device).items()
+            (name, traces): kernels[traces].gram(programs.unpack())
+            for name, programs in self.programs.items()
+            for traces in TRACE_KINDS
         }
 
     def scale(self) -> dict[str, float]:
-        """How far the two exact kernels are apart, and their mean."""
-        training, held_out = self.grams.values()
-        return {"apart": mean_error(training, held_out), "mean": float(training.mean())}
+        """For each kind: the mean kernel, how far the two exact ones are apart, the mean size."""
+        out = {}
+        for name, programs in self.programs.items():
+            training, held_out = (self.grams[name, traces] for traces in TRACE_KINDS)
+            out[f"{name}, apart"] = mean_error(training, held_out)
+            out[f"{name}, mean"] = float(training.mean())
+            out[f"{name}, nodes"] = float(np.diff(programs.offsets).mean())
+        return out
 
     def measure(self, embed: Callable[[Programs, Any], np.ndarray]) -> dict[str, float]:
         out = {}
-        for kind, words in (("cosine", "directions"), ("kernel", "vectors")):
-            rows = embed(self.programs, kind)
-            found = rows @ rows.T
-            if kind == "cosine":
-                found = kernel_of_cosine(found, 0.2)
-            for name, gram in self.grams.items():
-                out[f"{words}, {name}"] = mean_error(gram, found)
-            out[f"{words}, alignment"] = alignment(self.grams["training traces"], found)
+        for name, programs in self.programs.items():
+            for kind, words in (("cosine", "directions"), ("kernel", "vectors")):
+                rows = embed(programs, kind)
+                found = rows @ rows.T
+                if kind == "cosine":
+                    found = kernel_of_cosine(found, 0.2)
+                for traces in TRACE_KINDS:
+                    out[f"{name}, {words}, {traces}"] = mean_error(self.grams[name, traces], found)
+                exact = self.grams[name, "training traces"]
+                out[f"{name}, {words}, alignment"] = alignment(exact, found)
         return out
 
 
@@ -147,18 +170,36 @@ def trained(
         torch._dynamo.reset()  # a function is compiled only so many times in a process
 
 
+def with_curve(names: Iterable[str]) -> list[str]:
+    """The systems that are trained on for several times."""
+    return [name for name in names if name not in DECODED]
+
+
 def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
     """(system, start, seconds), the most wanted first."""
-    yield from ((names[0], "shipped", s) for s in sorted(seconds))
-    yield names[0], "decoder", DECODER_SECONDS
-    for name in names[1:]:
-        yield from ((name, "shipped", s) for s in sorted(seconds)[:-1])
-    yield names[0], "random", sorted(seconds)[len(seconds) // 2]
-    yield from ((name, "shipped", max(seconds)) for name in names[1:])
+    short, *others, long = sorted(seconds)
+    curves = with_curve(names)
+    yield from ((curves[0], "shipped", s) for s in (short, *others, long))
+    yield curves[0], "decoder", DECODER_SECONDS
+    for name in curves[1:]:
+        yield from ((name, "shipped", s) for s in (short, *others))
+    yield from ((curves[0], "random", s) for s in others)
+    *first, last = DECODED
+    for name in first:
+        yield name, "shipped", short
+        yield name, "decoder", DECODER_SECONDS
+    yield from ((name, "shipped", long) for name in curves[1:])
+    yield last, "shipped", short
+    yield last, "decoder", DECODER_SECONDS
 
 
-def decoded(model: Path, seconds: float, device: str, quick: bool) -> dict[str, Any]:
-    """Facts about the training of a decoder for a model, whose folder gets the decoder."""
+def decoded(
+    model: Path, seconds: float, device: str, quick: bool, known_pace: float | None
+) -> dict[str, Any]:
+    """Facts about the training of a decoder for a model, whose folder gets the decoder.
+
+    known_pace: milliseconds per step, if a decoder has been trained before.
+    """
     begun = time.perf_counter()
     changes: dict[str, Any] = {
         "device": device, "model": str(model), "dimension": load(model).dimension,
@@ -179,7 +220,10 @@ def decoded(model: Path, seconds: float, device: str, quick: bool) -> dict[str, 
             )
             return Path(folder) / part, config, trained, pace
 
-        steps = 4 if quick else int(seconds / run(PROBE, "probe")[3])
+        if quick:
+            steps = 4
+        else:
+            steps = int(1000 * seconds / (known_pace or 1000 * run(PROBE, "probe")[3]))
         place, config, decoder, pace = run(steps, "run")
         figures = publish_decoder(place, config, decoder, shown=16 if quick else 256)
         shutil.copytree(place / "model", model, dirs_exist_ok=True)
@@ -189,35 +233,8 @@ def decoded(model: Path, seconds: float, device: str, quick: bool) -> dict[str, 
         }  # fmt: skip
 
 
-def answers(own: OwnTraces, model: Any, count: int) -> list[dict[str, Any]]:
-    """Cosines of robustness on held-out traces: of the model's decoder, and of the exact space."""
-    mean, std = (np.array([[getattr(c, k)] for c in own.schema.channels]) for k in ("mean", "std"))
-    fit, held_out = (each * std + mean for each in (own.values, own.held_out))
-    names = [c.variables[0] for c in own.schema.channels]
-    space = rv.Space.fit(fit, names, dt=own.schema.dt)
-    requests = requested(space, count, SEED)
-    out = []
-    for way in ("distilled decoder", "exact space"):
-        begun = time.perf_counter()
-        if way == "exact space":
-            found = space.decode(space.embed(requests, warn=False), k=1)
-        else:
-            found = model.decode(model.embed(requests, warn=False), k=1)
-        seconds = time.perf_counter() - begun
-        best = [group[0] for group in found]
-        out.append({
-            "way": way, "n": count, "seconds per 100": 100 * seconds / count,
-            "held out": np.quantile(cosines(space, held_out, requests, best), QUARTILES).tolist(),
-            "fit": np.quantile(cosines(space, fit, requests, best), QUARTILES).tolist(),
-            "nodes": [float(np.median([phi.size for phi in each])) for each in (requests, best)],
-        })  # fmt: skip
-    return out
-
-
 def page(record: dict[str, Any]) -> str:
-    columns = ("directions, training traces", "directions, held-out traces",
-               "vectors, training traces", "vectors, held-out traces")  # fmt: skip
-    heads = ("system", "start", "training s", "steps", "wall s", *columns, "alignment")
+    heads = ("system", "start", "training s", "steps", "wall s", *ERRORS)
     body = []
     for row in record["rows"]:
         if row["start"] == "decoder" and "error" not in row:
@@ -225,49 +242,33 @@ def page(record: dict[str, Any]) -> str:
         if "error" in row:
             body.append([row["system"], row["start"], "failed: " + row["error"], *[""] * 7])
             continue
-        numbers = [f"{row[c]:.4f}" if c in row else "–" for c in columns]
+        numbers = [f"{row[c]:.4f}" if c in row else "–" for c in ERRORS.values()]
         shown = ("training_seconds", "steps", "wall_seconds")
         facts = [f"{row[c]:,.0f}" if c in row else "–" for c in shown]
-        last = f"{row['directions, alignment']:.5f}"
-        body.append([row["system"], row["start"], *facts, *numbers, last])
+        body.append([row["system"], row["start"], *facts, *numbers])
     scale = [
         [
-            name,
-            f"{s['traces']} + {s['held_out']}",
-            f"{s['channels']} x {s['points']}",
-            f"{s['mean']:.3f}",
-            f"{s['apart']:.4f}",
+            name, f"{s['traces']} + {s['held_out']}", f"{s['channels']} x {s['points']}",
+            *(f"{s[f'{kind}, nodes']:.1f}, {s[f'{kind}, mean']:.3f}, {s[f'{kind}, apart']:.4f}"
+              for kind in KINDS),
         ]
         for name, s in record["systems"].items()
-    ]
-    answered = [
-        [
-            row["system"], one["way"], str(one["n"]), *(quartiles(one[k]) for k in ("held out", "fit")),
-            "{:g}, {:g}".format(*one["nodes"]), f"{one['seconds per 100']:.1f}",
-        ]
-        for row in record["rows"]
-        for one in row.get("answers", ())
     ]  # fmt: skip
-    if answered:
-        (asked,) = (r for r in record["rows"] if "answers" in r)
-        answered = ["", "## From vectors to formulae", "",
-            head({"command": asked["answers_command"], "seed": record["seed"],
-                  "machine": asked["answers_machine"]}), "",
-            "Cosine of robustness of formula and answer: median, quartiles in brackets; none left out.",
-            "", *table(("system", "way", "n", "held out", "same traces", "nodes, in and out",
-                        "seconds per 100"), answered)]  # fmt: skip
     return "\n".join([
         "# Distilling your own traces", "",
         head(record), "",
         f"Mean absolute error of the kernel over all pairs of {record['formulae']} formulae of the test "
-        "split. The rows of one system are comparable. Wall seconds include compiling, the head and the "
-        "validation at the end; training seconds are steps times the pace.", "",
+        "split: random ones, as `rv.random_formulae` draws them, and rewritten ones, three times as "
+        "large, of which a quarter began as requirements. Directions and vectors are compared with the "
+        "kernel on the training traces; held out: directions, with the kernel on other traces. Wall "
+        "seconds include compiling, the head and the validation at the end; training seconds are steps "
+        "times the pace.", "",
         *table(heads, body), "",
-        "For scale: the mean of the kernel, and how far the exact kernels on training and on held-out "
-        "traces are apart. For the test bed the held-out traces have other inputs, so that is no noise.",
+        "For scale, random and rewritten: nodes of a formula, the mean of the kernel, and how far the "
+        "exact kernels on training and on held-out traces are apart. For the test bed the held-out "
+        "traces have other inputs, so that is no noise.", "",
+        *table(("system", "traces + held out", "channels x points", *KINDS), scale),
         "",
-        *table(("system", "traces + held out", "channels x points", "mean K", "apart"), scale),
-        *answered, "",
     ])  # fmt: skip
 
 
@@ -279,32 +280,26 @@ def main() -> None:
     parser.add_argument("--recipe", choices=("adapt", "adapt-cpu"), default="adapt")
     parser.add_argument("--budget", type=float, default=1500.0)
     parser.add_argument("--keep", type=Path, help="folder for the models")
-    parser.add_argument("--answer", type=Path, help="a model with its decoder: judge its answers")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     began = time.perf_counter()
     count = 300 if options.quick else UNSEEN
     given = command()
-    for path in (*options.npz, options.out, options.keep, options.answer):
+    for path in (*options.npz, options.out, options.keep):
         given = given.replace(str(path), path.name) if path else given
+    name = f"distill-{'quick' if options.quick else options.device.partition(':')[0]}"
+    before = options.out / f"{name}.json"
     record: dict[str, Any] = {
         "command": given, "seed": SEED, "machine": machine.facts(options.device),
         "formulae": count, "systems": {}, "rows": [],
     }  # fmt: skip
-    name = f"distill-{'quick' if options.quick else options.device.partition(':')[0]}"
-    before = options.out / f"{name}.json"
-    if options.answer:
-        record = json.loads(before.read_text())
-        system, own = next(systems(options.npz, options.quick))
-        row = next(r for r in record["rows"] if (r["system"], r["start"]) == (system, "decoder"))
-        row["answers"] = answers(own, load(options.answer), 8 if options.quick else ANSWERED)
-        row |= {"answers_command": given, "answers_machine": machine.facts()}
-        save(name, record, page(record), options.out)
-        return
     if before.exists():
         rows = json.loads(before.read_text())["rows"]
-        record["rows"] = [r for r in rows if "asked_seconds" in r and "error" not in r]
+        record["rows"] = [
+            r for r in rows if "asked_seconds" in r and "error" not in r
+            and (r["start"] == "decoder" or r.keys() >= set(ERRORS.values()))
+        ]  # fmt: skip
     done = {(r["system"], r["start"], r["asked_seconds"]) for r in record["rows"]}
 
     def add(row: dict[str, Any]) -> None:
@@ -327,16 +322,19 @@ def main() -> None:
             return shipped.embed(programs, kind=kind, warn=False)
 
         add({"system": system, "start": "shipped", **judges[system].measure(as_is)})
-    pace = {r["system"]: r["ms_per_step"] for r in record["rows"] if "ms_per_step" in r
-            and r["start"] == "shipped"}  # fmt: skip
-    longest = (next(iter(owns)), "shipped", max(options.seconds))  # the one that gets a decoder
+    pace = {
+        "decoder" if r["start"] == "decoder" else r["system"]: r["ms_per_step"]
+        for r in record["rows"] if "ms_per_step" in r and r["start"] != "random"
+    }  # fmt: skip
     wanted = plan(list(owns), options.seconds)
     if options.recipe != "adapt":
-        wanted = ((name, "shipped", 0) for name in owns)
+        wanted = ((name, "shipped", 0) for name in with_curve(owns))
+    kept = {(name, "shipped", min(options.seconds)) for name in DECODED}  # which get a decoder
+    kept.add((next(iter(owns)), "shipped", max(options.seconds)))
     for system, start, seconds in wanted:
         if (system, start, seconds) in done:
             continue
-        model = options.keep and options.keep / longest[0]
+        model = options.keep and options.keep / system
         if start == "decoder" and not (model and model.exists()):
             print(f"{system}, decoder: left out, as there is no model in --keep", flush=True)
             continue
@@ -354,7 +352,8 @@ def main() -> None:
             own = owns[system]
             if start == "decoder":
                 assert model
-                facts = decoded(model, seconds, options.device, options.quick)
+                facts = decoded(model, seconds, options.device, options.quick, pace.get("decoder"))
+                pace["decoder"] = facts["ms_per_step"]
                 add({"system": system, "start": start, "asked_seconds": seconds, **facts})
                 continue
             if options.quick:
@@ -376,7 +375,7 @@ def main() -> None:
 
             found = judges[system].measure(embed)
             add({"system": system, "start": start, "asked_seconds": seconds, **facts, **found})
-            if model and (system, start, seconds) == longest:
+            if model and (system, start, seconds) in kept:
                 encoder.load_state_dict(whole)
                 with tempfile.TemporaryDirectory() as folder:
                     publish_encoder(Path(folder), config, encoder, families=24, own=own)

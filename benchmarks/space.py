@@ -133,13 +133,10 @@ def decoding(case: Case, space: rv.Space, n: int, seed: int) -> dict[str, Any]:
     begin = time.perf_counter()
     fronts = space.front(vectors)
     seconds = time.perf_counter() - begin
-    ways: dict[str, list[rv.Formula]] = {"space": [group[-1].formula for group in fronts]}
-    model = rv.load()
-    if len(space.schema.channels) <= model.encoder.channels:
-        schema = rv.Schema(space.schema.channels)
-        lowered = [schema.lower(phi) for phi in requests]
-        found = model.decode(model.embed(lowered, warn=False), k=1, schema=schema)
-        ways["shipped decoder"] = [group[0] for group in found]
+    ways = {"space": [group[-1].formula for group in fronts]}
+    shipped = shipped_answers(space, requests)
+    if shipped:
+        ways["shipped decoder"] = shipped
     out: dict[str, Any] = {
         "n": len(requests), "seconds, first 100": first,
         "seconds per 100": 100 * seconds / len(requests),
@@ -147,23 +144,43 @@ def decoding(case: Case, space: rv.Space, n: int, seed: int) -> dict[str, Any]:
         "answers per front": float(np.mean([len(group) for group in fronts])),
     }  # fmt: skip
     for way, answers in ways.items():
-        rows = {"fit": case.fit, "held out": case.held_out, "other inputs": case.other}
-        out[way] = {
-            name: np.quantile(cosines(space, traces, requests, answers), QUARTILES).tolist()
-            for name, traces in rows.items()
-            if traces is not None
-        }
-        out[way]["nodes"] = float(np.median([phi.size for phi in answers]))
+        out[way] = judged(case, space, requests, answers)
     return out
 
 
-def published(case: Case, space: rv.Space) -> list[dict[str, Any]]:
-    """Published requirements, decoded: similarity, and how often the verdicts agree."""
+def shipped_answers(space: rv.Space, requests: list[rv.Formula]) -> list[rv.Formula]:
+    """The shipped decoder's, in the units of the space; none if the space has too many channels."""
+    model, schema = rv.load(), rv.Schema(space.schema.channels)
+    if len(schema.channels) > model.encoder.channels:
+        return []
+    lowered = [schema.lower(phi) for phi in requests]
+    found = model.decode(model.embed(lowered, warn=False), k=1, schema=schema)
+    return [group[0] for group in found]
+
+
+def judged(
+    case: Case, space: rv.Space, requests: list[rv.Formula], answers: list[rv.Formula]
+) -> dict[str, Any]:
+    """Quartiles of the cosines on each kind of traces, and the median size of the answers."""
+    rows = {"fit": case.fit, "held out": case.held_out, "other inputs": case.other}
+    out: dict[str, Any] = {
+        name: np.quantile(cosines(space, traces, requests, answers), QUARTILES).tolist()
+        for name, traces in rows.items()
+        if traces is not None
+    }
+    return out | {"nodes": float(np.median([phi.size for phi in answers]))}
+
+
+def published(case: Case, space: rv.Space, decoder: Any) -> list[dict[str, Any]]:
+    """Published requirements, decoded: similarity, and how often the verdicts agree.
+
+    decoder: the space itself, or a model of the same system.
+    """
     out = []
     for name, text in case.requirements.items():
         phi = space.parse(text)
         try:
-            (answer,) = space.decode(space.embed(phi, warn=False), k=1)
+            (answer,) = decoder.decode(decoder.embed(phi, warn=False), k=1)
         except rv.RhovecError as error:
             out.append({"id": name, "formula": text, "refused": str(error)})
             continue
@@ -225,17 +242,25 @@ def report(facts: dict[str, Any]) -> str:
         ]  # fmt: skip
     for name, case in cases.items():
         if case.get("published"):
-            lines += ["", f"## Published requirements, {name}", ""]
-            rows = [
-                [p["id"], f"`{p['formula']}`", f"`{p['answer']}`" if "answer" in p else p["refused"],
-                 *([f"{p['cosine']:.4f}", f"{p['holds']:.2f}", f"{p['same verdict']:.3f}",
-                    f"{p['nodes'][0]}, {p['nodes'][1]}"] if "answer" in p else [""] * 4)]
-                for p in case["published"]
-            ]  # fmt: skip
-            heads = ("", "requirement", "answer to its vector", "cosine, held out", "holds",
-                     "same verdict, held out", "nodes")  # fmt: skip
-            lines += table(heads, [[cell.replace("|", "\\|") for cell in row] for row in rows])
+            lines += [
+                "",
+                f"## Published requirements, {name}",
+                "",
+                *published_table(case["published"]),
+            ]
     return "\n".join([*lines, ""])
+
+
+def published_table(found: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        [p["id"], f"`{p['formula']}`", f"`{p['answer']}`" if "answer" in p else p["refused"],
+         *([f"{p['cosine']:.4f}", f"{p['holds']:.2f}", f"{p['same verdict']:.3f}",
+            f"{p['nodes'][0]}, {p['nodes'][1]}"] if "answer" in p else [""] * 4)]
+        for p in found
+    ]  # fmt: skip
+    heads = ("", "requirement", "answer to its vector", "cosine, held out", "holds",
+             "same verdict, held out", "nodes")  # fmt: skip
+    return table(heads, [[cell.replace("|", "\\|") for cell in row] for row in rows])
 
 
 def quartiles(values: list[float] | None) -> str:
@@ -276,7 +301,7 @@ def main() -> None:
         found = facts["cases"][case.name] = {"exact": exactness(case, space, fit_s, given.seed)}
         if given.decoded:
             found["decoded"] = decoding(case, space, given.decoded, given.seed)
-            found["published"] = published(case, space)
+            found["published"] = published(case, space, space)
         print(case.name, found, flush=True)
     save(given.name, facts, report(facts), given.output)
 

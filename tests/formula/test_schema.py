@@ -65,6 +65,14 @@ def test_written_thresholds_come_back_as_written(schema: Schema, values: list[fl
     )
 
 
+def test_thresholds_are_rounded_by_the_channels_scale() -> None:
+    channels = [SchemaChannel("rpm", 2000.123456, 987.0), SchemaChannel("gap", 0.0123456, 0.00321)]
+    schema = Schema(tuple(channels), dt=0.5)
+    text = "always[0,4] ( ( x_0 > 1.2345 and x_1 < 0.5 ) )"
+    assert schema.to_text(text) == ("always[0,2] ( ( rpm > 3218.574956 and gap < 0.0139506 ) )")
+    assert schema.to_text(text, decimals=2) == "always[0,2] ( ( rpm > 3219 and gap < 0.01395 ) )"
+
+
 @any_speed
 @given(formulae, st.integers(0, 2**32 - 1))
 def test_standardising_keeps_satisfaction(lowered: Formula, seed: int) -> None:

@@ -375,12 +375,15 @@ def test_a_model_without_a_decoder(tmp_path: Path) -> None:
 
 
 def test_answers_in_names_and_units(model: Model) -> None:
-    channels = [SchemaChannel(f"c{i}", mean=10.0 * i, std=2.0) for i in range(8)]
+    channels = [SchemaChannel(f"c{i}", mean=10.0 * i + 1 / 7, std=20 / 7) for i in range(8)]
     schema = rv.Schema(tuple(channels), dt=0.1)
     vector = model.embed(FORMULAE[0])
     plain_answers = model.decode(vector, samples=4)
     lifted = model.decode(vector, samples=4, schema=schema)
-    assert lifted == [schema.lift(phi) for phi in plain_answers]
+    for answer, phi in zip(lifted, plain_answers, strict=True):
+        exact = schema.lift(phi)
+        assert answer.thresholds.tolist() == [round(t, 4) for t in exact.thresholds]
+        assert (answer.code == exact.code).all() and answer.channels == exact.channels
 
 
 def test_the_walk_between_two_formulae(model: Model) -> None:

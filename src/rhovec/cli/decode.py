@@ -117,7 +117,14 @@ def decode(
             kernel = loaded.kernel(check)
             groups = zip(request.formulae, found, strict=True)
             found = [exact_check(kernel, phi, group) for phi, group in groups]
-    text_of = str if known is None else known.to_text
+    from ..models.inverse import DECIMALS
+
+    def text_of(phi: Formula) -> str:
+        if known is None:
+            return str(phi)
+        is_answer = (phi.thresholds.round(DECIMALS) == phi.thresholds).all()  # or what was asked
+        return known.to_text(phi, decimals=DECIMALS if is_answer else None)
+
     _write(request.facts, [group[:most] for group in found], text_of, as_json)
 
 

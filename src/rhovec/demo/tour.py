@@ -20,7 +20,7 @@ from ..errors import RhovecWarning
 from ..kernel import Progress, SampledKernel
 from ..library import Requirement, requirements
 from ..models import store
-from ..models.inverse import check
+from ..models.inverse import DECIMALS, check
 from ..models.model import Model, describe
 from ..search import Index
 from .systems import System, systems
@@ -199,7 +199,8 @@ def _decoded(model: Model, kernel: SampledKernel, chosen: list[Requirement]) -> 
         vector = model.embed([phi], warn=False)
         (found,) = model.inverter.decode(vector, channels=len(schema.channels))
         (best,) = check(kernel, phi, found[:1])
-        answer = Written(schema.to_text(best.formula), "decoded from its vector")
+        text = schema.to_text(best.formula, decimals=DECIMALS)
+        answer = Written(text, "decoded from its vector")
         out.append(
             Pair(written(requirement), answer, best.kernel, best.standard_error, best.similarity)
         )

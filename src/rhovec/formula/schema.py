@@ -56,6 +56,10 @@ class SchemaChannel:
         _require(self.unit, str, f"unit {what}")
         _require(self.discrete, bool, f"discrete {what}")
 
+    def rounded(self, value: float, decimals: int) -> float:
+        """A value in the channel's unit, rounded to this many decimals of a standard deviation."""
+        return round(value, decimals - math.floor(math.log10(self.std))) + 0.0
+
     @cached_property
     def terms(self) -> Channel:
         text = self.expression
@@ -234,10 +238,11 @@ class Schema:
             code[:, 1:3] = self._lower_bounds(code)
         return Formula.trusted(code, thresholds, tuple(((f"x_{i}", 1.0),) for i in indices))
 
-    def lift(self, phi: FormulaLike) -> Formula:
+    def lift(self, phi: FormulaLike, *, decimals: int | None = None) -> Formula:
         """A lowered formula in names, units and sampling steps: the inverse of `lower`.
 
-        Thresholds are rounded to 14 digits, so that the rounding of two conversions does not show.
+        Thresholds are rounded to 14 digits, so that the rounding of two conversions does not show; or
+        to this many decimals of the channel's standard deviation, if a formula is only about right.
         `next`, which is one lowered step, becomes eventually[stride,stride], and `prev` becomes
         once[stride,stride].
         """
@@ -250,7 +255,11 @@ class Schema:
         for i in np.flatnonzero(code[:, 3] >= 0):
             c = code[i, 3]
             shift = float(thresholds[i]) * float(std[c])
-            thresholds[i] = _round(shift + float(mean[c]), max(abs(shift), abs(float(mean[c]))))
+            value = shift + float(mean[c])
+            if decimals is None or not math.isfinite(value):
+                thresholds[i] = _round(value, max(abs(shift), abs(float(mean[c]))))
+            else:
+                thresholds[i] = self.channels[indices[c]].rounded(value, decimals)
         _require_finite(phi, thresholds)
         if self.stride > 1:
             code[code[:, 0] == ops.NEXT, :3] = ops.EVENTUALLY, 1, 1
@@ -263,9 +272,9 @@ class Schema:
             code[bounded, 2] *= self.stride
         return Formula.trusted(code, thresholds, tuple(self.channels[i].terms for i in indices))
 
-    def to_text(self, phi: FormulaLike) -> str:
-        """A lowered formula as text in names, units and seconds."""
-        return self.lift(phi).to_text(dt=self.dt)
+    def to_text(self, phi: FormulaLike, *, decimals: int | None = None) -> str:
+        """A lowered formula as text in names, units and seconds; decimals: as for `lift`."""
+        return self.lift(phi, decimals=decimals).to_text(dt=self.dt)
 
     def on_traces(self) -> Schema:
         """This schema, for traces of one's own: their channels may share variables without a warning."""

@@ -56,7 +56,7 @@ SCALES = 0.3, 4.0  # expected changes of thresholds and of bounds
 DAMPINGS = 1e-3, 3e-2, 0.3  # of a joint change; all three are tried
 MAX_THRESHOLD = WHOLES - 1 / UNIT  # that a decoder can write
 MAX_BOUND = BOUNDS - 1  # in steps: beyond it a held trace no longer changes
-DECIMALS = 4
+DECIMALS = 4  # of a threshold
 WINDOW = 10  # steps of a new window, or of one that was unbounded; tuning finds better ones
 
 

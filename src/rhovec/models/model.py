@@ -57,7 +57,7 @@ from .config import EncoderConfig
 from .device import torch_device, torch_runtime
 from .generate import Generator
 from .heads import Kind, make_head
-from .inverse import MAX_THRESHOLD, Inverter, unit_rows
+from .inverse import DECIMALS, MAX_THRESHOLD, Inverter, unit_rows
 from .layers import ranges
 from .runtime import Runtime, own_tensors
 
@@ -234,7 +234,7 @@ class Model:
         found = self.inverter.decode(np.atleast_2d(rows), samples, refine, channels=channels)
         answers = [[one.formula for one in group[:k]] for group in found]
         if schema is not None:
-            answers = [[schema.lift(phi) for phi in group] for group in answers]
+            answers = [[schema.lift(phi, decimals=DECIMALS) for phi in group] for group in answers]
         return answers[0] if rows.ndim == 1 else answers
 
     def interpolate(self, first: FormulaLike, second: FormulaLike, steps: int = 7) -> list[Step]:

@@ -57,7 +57,7 @@ SHIFTS, ROUNDS, MIN_GAIN = (-2, -1, 1, 2), 8, 0.002  # other modes; rounds and g
 MOVES = (-16, -8, -4, -2, -1, 1, 2, 4, 8, 16)  # of a bound, in steps
 MAX_THRESHOLD = 8.0  # standard deviations
 ROWS = 2048  # formulae evaluated at once
-DIGITS = 3  # of a standard deviation, that a threshold keeps
+DECIMALS = 3  # of a standard deviation, that a threshold keeps
 
 
 # Formulae, their robustness (J, n) on n of the traces, which traces these are, and a number for the
@@ -131,9 +131,8 @@ class Decoder:
             (variable, weight), = phi.channels[phi.code[i, 3]]  # fmt: skip
             channel = known[ops.name_of(variable)]
             assert weight == 1
-            digits = DIGITS - math.floor(math.log10(channel.std))
             value = float(thresholds[i]) * channel.std + channel.mean
-            thresholds[i] = round(value, digits) + 0.0
+            thresholds[i] = channel.rounded(value, DECIMALS)
         return Formula.trusted(phi.code.copy(), thresholds, phi.channels)
 
     def _with_direction(self, formulae: Sequence[Formula]) -> list[int]:
