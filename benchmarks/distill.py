@@ -220,10 +220,8 @@ def decoded(
             )
             return Path(folder) / part, config, trained, pace
 
-        if quick:
-            steps = 4
-        else:
-            steps = int(1000 * seconds / (known_pace or 1000 * run(PROBE, "probe")[3]))
+        pace = 1.0 if quick else known_pace or 1000 * run(PROBE, "probe")[3]
+        steps = 4 if quick else int(1000 * seconds / pace)
         place, config, decoder, pace = run(steps, "run")
         figures = publish_decoder(place, config, decoder, shown=16 if quick else 256)
         shutil.copytree(place / "model", model, dirs_exist_ok=True)
@@ -308,6 +306,8 @@ def main() -> None:
         print(json.dumps(row), f"after {time.perf_counter() - began:.0f} s", flush=True)
 
     owns = dict(systems(options.npz, options.quick))
+    if options.recipe != "adapt":
+        owns = {system: owns[system] for system in with_curve(owns)}
     judges: dict[str, Judge] = {}
     shipped = load(device=options.device)
     for system, own in owns.items():
@@ -328,7 +328,7 @@ def main() -> None:
     }  # fmt: skip
     wanted = plan(list(owns), options.seconds)
     if options.recipe != "adapt":
-        wanted = ((name, "shipped", 0) for name in with_curve(owns))
+        wanted = ((system, "shipped", 0) for system in owns)
     kept = {(name, "shipped", min(options.seconds)) for name in DECODED}  # which get a decoder
     kept.add((next(iter(owns)), "shipped", max(options.seconds)))
     for system, start, seconds in wanted:

@@ -281,3 +281,35 @@ def test_errors_name_the_requirement(
         found = refused(*command, "-F", "r.stl")
         assert found.startswith(f"R9 (r.stl:{number}): ")
         assert message in found
+
+
+def test_bounds_that_count_samples_are_named_if_the_traces_have_times(tmp_path: Path) -> None:
+    rows = ["time,speed", *(f"{0.1 * i:.1f},{i}" for i in range(50))]
+    (tmp_path / "drive.csv").write_text("\n".join(rows))
+    (tmp_path / "drive2.csv").write_text("\n".join(["speed", *map(str, range(50))]))
+    words = "time bounds counted samples, of which the traces have one every 0.1 s; --dt auto"
+    bounded, other = "always[0,3] speed < 30", "always speed < 30"
+    for command in (
+        ["robustness", bounded],
+        ["compare", bounded, other],
+        ["similarity", bounded, other],
+        ["index", "build", str(tmp_path / "library"), bounded, other],
+    ):
+        given = [*command, "-t", str(tmp_path / "drive.csv")]
+        assert words in CliRunner().invoke(app, given).stderr, given
+        assert words not in CliRunner().invoke(app, [*given, "--dt", "auto"]).stderr
+    for formula, name in ((other, "drive.csv"), (bounded, "drive2.csv")):
+        given = ["robustness", formula, "-t", str(tmp_path / name)]
+        result = CliRunner().invoke(app, given)
+        assert result.exit_code == 0 and not result.stderr, given
+
+
+def test_a_file_in_place_of_a_formula(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_text("Speed\n1\n2\n")
+    first, second = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+    message = refused("robustness", "always Speed < 3", "-t", first, second)
+    assert message.endswith("is a file, not a formula; each file of traces takes a -t, and each file of "
+                            "formulae a -F")  # fmt: skip
+    assert refused("robustness", "always speed < 3", "-t", first).endswith("is it Speed?")
+    assert "y.csv" in refused("robustness", "always y.csv < 3", "-t", first)

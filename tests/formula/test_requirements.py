@@ -207,6 +207,8 @@ def test_requirements_stand_for_their_formulae(tmp_path: Path) -> None:
         ("a := x + 1\nR1: always a", "r.stl:2, column 12: expected a formula, but this is an exp"),
         ("R 1: x > 0", "r.stl:1, column 3: expected an operator or the end of the text, found '1' "
          "(before a colon stands an identifier of letters"),
+        ("limit = 130", "r.stl:1, column 1: == and != on limit need a tolerance: pass tolerance=..., or "
+         "declare the variables discrete (a parameter is `param limit = 130`, a definition"),
         ("two words := x > 0", "r.stl:1, column 5: expected an operator or the end of the text, "
          "found 'words' (a definition is `name := formula`, with one name)"),
         ("\x00", "r.stl:1, column 1: unexpected character"),

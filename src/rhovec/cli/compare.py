@@ -108,11 +108,12 @@ def compare(
                     f"{name} goes with two formulae over x_0, x_1, ..., not with a set"
                 )
         _compare_sets(sets, traces, n_traces, seed, html, output, as_json)
-        return
-    _compare_two(
-        reading.about(requirements, traces, known), traces, n_traces, points, seed, confidence,
-        reading.step(traces), plot, as_json,
-    )  # fmt: skip
+    else:
+        _compare_two(
+            reading.about(requirements, traces, known), traces, n_traces, points, seed, confidence,
+            reading.step(traces), plot, as_json,
+        )  # fmt: skip
+    reading.tell_samples(requirements, traces, known)
 
 
 def _beyond_random(

@@ -156,6 +156,7 @@ def build(
         tags=split_names(tags), stored=stored, progress=progress,
     ) as index:  # fmt: skip
         _tell({"library": name or library, "formulae": len(index)}, as_json)
+    reading.tell_samples(requirements, traces, known)
 
 
 @app.command()

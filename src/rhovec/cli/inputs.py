@@ -137,10 +137,11 @@ def unknown_variables(requirement: Requirement, names: Mapping[str, object]) -> 
     missing = [name for name in requirement.formula.variables if name not in names]
     if not missing:
         return None
+    alike = [name for name in names if name.lower() == missing[0].lower()]
+    hint = f"is it {alike[0]}?" if alike else "--variables names those of an .npy file"
     return Problem(
         requirement.place,
-        f"the formula uses {listed(missing)}, but the traces have {listed(list(names))}; "
-        "--variables names those of an .npy file",
+        f"the formula uses {listed(missing)}, but the traces have {listed(list(names))}; {hint}",
     )
 
 

@@ -110,9 +110,10 @@ def robustness(
     step = reading.step(traces) if known is None else known.dt
     step = traces.dt if step is None else step
     seconds = None if step is None else exact_step(step)
+    if suffix == ".npy" and isinstance(values, list):
+        raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
+    reading.tell_samples(requirements, traces, known)
     if suffix == ".npy":
-        if isinstance(values, list):
-            raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
         assert output is not None
         save_array(output, values)
         return

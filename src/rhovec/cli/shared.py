@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 # -- options ---------------------------------------------------------------------------------------
 
+FILES = (".csv", ".tsv", ".parquet", ".mat", ".npy", ".npz", ".stl", ".txt")  # no formula ends so
 READING, TRACES = "How formulae are read", "Traces"  # panels of the help
 
 
@@ -305,6 +307,12 @@ class Reading(Files):
         return [statement.text for statement in [*found, *self.arguments()]]
 
     def arguments(self) -> list[Statement]:
+        for text in self.formulae or ():
+            if text.endswith(FILES) and os.path.isfile(text):
+                raise RhovecError(
+                    f"{text} is a file, not a formula; each file of traces takes a -t, and each file "
+                    "of formulae a -F"
+                )
         return [split_header(text, f"formula {i}") for i, text in enumerate(self.formulae or (), 1)]
 
     def step(self, traces: Traces | None) -> float | str | None:
@@ -454,6 +462,18 @@ class TraceReading(TraceFiles, Reading):
         contents = self.contents(bool(self.formulae))
         known, traces = read_schema(schema), self.read_traces(self.texts(contents))
         return self.about(self.requirements(known, traces, contents), traces, known), traces
+
+    def tell_samples(
+        self, requirements: Iterable[Requirement], traces: Traces | None, schema: object
+    ) -> None:
+        """Say that bounds counted samples, if times of the traces make seconds something else."""
+        step = None if traces is None or self.dt is not None or schema is not None else traces.dt
+        bounded = any((one.formula.code[:, 1:3] > 0).any() for one in requirements)
+        if bounded and step not in (None, 1):
+            note(
+                f"time bounds counted samples, of which the traces have one every {step:g} s; "
+                "--dt auto reads bounds as seconds"
+            )
 
     def about(
         self, found: list[Requirement], traces: Traces | None, schema: Schema | None

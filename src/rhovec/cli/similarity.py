@@ -200,6 +200,7 @@ def similarity(
             "sigma2": kernel.sigma2,
         }
     write(Result(requirements, values, facts), output, plot, as_json)
+    reading.tell_samples(requirements, traces, schema)
 
 
 def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) -> None:

@@ -58,6 +58,8 @@ BINARY_WORDS = {"U", "R", "W", "S", "release", "weak_until", "unless", "since", 
 UNARY_WORDS = {"G", "F", "X"} | {
     s for s, op in UNARY.items() if op < len(ops.TABLE) and ops.IS_PAST[op]
 }
+_OPERATOR_WORDS = sorted(s for s in {*UNARY, *BINARY} if s.isidentifier() and len(s) > 1)
+_LAST_NAME = re.compile(rf"{NAME}\s*\Z")
 AFTER_NAMES = {*BINARY, ")", ","} - BINARY_WORDS - {"+", "-"}
 
 
@@ -150,6 +152,17 @@ class Cursor:
 
     def found(self) -> str:
         return "the end of the text" if self.kind == "end" else repr(self.token)
+
+    def misspelt(self) -> str:
+        """A hint, if the current token, or the name before it, is nearly the word of an operator."""
+        from difflib import get_close_matches  # which most texts do not need
+
+        before = _LAST_NAME.search(self.text, max(0, self.position - 40), self.position)
+        for word in (self.token, before[0].strip() if before else ""):
+            close = get_close_matches(word.lower(), _OPERATOR_WORDS, 1, 0.8 if len(word) > 3 else 1)
+            if close and word not in RESERVED:
+                return f"; is {word} meant to be {close[0]!r}?"
+        return ""
 
 
 def spelling(op: int) -> str:

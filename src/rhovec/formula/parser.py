@@ -343,7 +343,9 @@ class _Parser(BoundReader):
                 raise self.fail("unexpected ','")
             return True
         if self.kind != "end":
-            raise self.fail(f"expected an operator or the end of the text, found {self.found()}")
+            raise self.fail(
+                f"expected an operator or the end of the text, found {self.found()}{self.misspelt()}"
+            )
         return False
 
     # -- numbers ---------------------------------------------------------------------------
@@ -356,9 +358,11 @@ class _Parser(BoundReader):
             return constant(value)
         if not self.takes_units:
             self.advance()
+            hint = self.misspelt() or (
+                "; a product is written with *, and a unit needs the units of the variables (units=...)"
+            )
             raise self.fail(
-                f"expected an operator or the end of the text, found {self.found()}; a product is "
-                "written with *, and a unit needs the units of the variables (units=...)"
+                f"expected an operator or the end of the text, found {self.found()}{hint}"
             )
         self.end = match.end()
         unit = "".join(match[1].split())

@@ -61,6 +61,7 @@ _STARTS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("parameter", _PARAMETER), ("definition", _DEFINITION), ("requirement", _HEADER)
 )  # fmt: skip
 _COLON = re.compile(r"[^\[\n]*?:")
+_ASSIGNED = re.compile(r"\s*+[^\W\d]\w*+\s*+=\s*+[-+.\d]++\s*+[\w/]*+\s*+\Z")  # `limit = 130 km/h`
 _SPREADSHEET = re.compile(r"'(?=[=+\-@])")  # put before such a cell by what writes our CSV files
 
 
@@ -406,8 +407,12 @@ def _number(text: str, **options: Any) -> Definition:
 
 
 def _hint(statement: Statement) -> str:
-    """What may have been meant by a colon in a statement that has no header."""
-    if statement.name or statement.cell or not _COLON.match(statement.text):
+    """What may have been meant by a colon or an equals sign in a statement that has no header."""
+    if statement.name or statement.cell:
+        return ""
+    if _ASSIGNED.match(statement.text):
+        return f" (a parameter is `param {statement.text.strip()}`, a definition `name := formula`)"
+    if not _COLON.match(statement.text):
         return ""
     if ":=" in statement.text:
         return " (a definition is `name := formula`, with one name)"
