@@ -117,3 +117,41 @@ def test_a_column_of_times_may_be_what_a_requirement_is_about(tmp_path: Path) ->
     path = tmp_path / "log.csv"
     path.write_text("elapsed,v\n1,2\n2,2\n3,2\n")
     assert runner.invoke(app, ["check", "always elapsed > v - 5", "-t", str(path)]).exit_code == 0
+
+
+def test_the_step_of_a_log_without_times_makes_seconds(tmp_path: Path) -> None:
+    """As if the log had them: in verdicts, intervals, answers, rates and sentences."""
+    a, b = ([int(i in at) for i in range(16)] for at in ((3, 10), (6, 12)))
+    cells = [f"{x},{y},{i % 5}" for i, (x, y) in enumerate(zip(a, b, strict=True))]
+    timed = [f"{0.5 * i}," + text for i, text in enumerate(cells)]
+    (tmp_path / "timed.csv").write_text("\n".join(["time,a,b,speed", *timed]))
+    (tmp_path / "plain.csv").write_text("\n".join(["a,b,speed", *cells]))
+    formulae = ["always (a -> eventually[0,2] b)", "always speed < 4", "always rate(speed) < 3"]
+
+    def rows(file: str, *extra: str) -> list[dict[str, Any]]:
+        given = ["check", *formulae, "-t", str(tmp_path / file), "--json", *extra]
+        result = runner.invoke(app, given)
+        assert result.exit_code == 1, result.output
+        found = [json.loads(line) for line in result.stdout.splitlines()]
+        return [{k: v for k, v in row.items() if k not in ("trace", "file")} for row in found]
+
+    assert rows("plain.csv", "--dt", "0.5") == rows("timed.csv")
+    assert [row["slowest"] for row in rows("timed.csv")] == [1.5, None, None]
+    counted = ["check", formulae[0].replace("2]", "4]"), "-t", str(tmp_path / "plain.csv")]
+    assert "3 samples" in runner.invoke(app, counted).output
+
+
+def test_dates_are_named_to_the_last_digit(tmp_path: Path) -> None:
+    rows = [f"{1704067200 + 0.1 * i:.1f},{i}" for i in range(9)]
+    (tmp_path / "log.csv").write_text("\n".join(["time,speed", *rows]))
+    result = runner.invoke(app, ["check", "always speed < 7", "-t", str(tmp_path / "log.csv")])
+    assert "at 1704067200.7 s" in result.output.replace("from", "at")
+
+
+@pytest.mark.parametrize("header", ["Zeit", "t_ms", "seconds", "epoch", "Datum", "Time_s"])
+def test_columns_that_may_be_the_times(header: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("\n".join([f"{header},speed", "0,1", "1,2", "2,3"]))
+    command = ["check", "always[0,1] speed < 9", "-t", str(tmp_path / "log.csv")]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 2 and f"{header!r} may be the times" in result.output
+    assert runner.invoke(app, [*command, "--dt", "1"]).exit_code == 0

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from rhovec.cli import app
 from rhovec.cli.similarity import Result, show
 from rhovec.formula.requirements import read_data, resolve
+from rhovec.formula.schema import Schema, SchemaChannel
 from rhovec.models import model as models
 
 from .models.tiny_decoder import save_tiny_decoder
@@ -281,6 +282,26 @@ def test_errors_name_the_requirement(
         found = refused(*command, "-F", "r.stl")
         assert found.startswith(f"R9 (r.stl:{number}): ")
         assert message in found
+
+
+def test_a_schema_or_a_column_that_may_be_the_times_is_named(tmp_path: Path) -> None:
+    rows = ["time,speed", *(f"{0.5 * i},{i}" for i in range(9))]
+    (tmp_path / "drive.csv").write_text("\n".join(rows))
+    (tmp_path / "zeit.csv").write_text("\n".join(["Zeit,speed", *rows[1:]]))
+    schema = Schema((SchemaChannel("speed"),), dt=0.1)
+    (tmp_path / "schema.json").write_text(schema.to_json())
+    command = ["robustness", "always[0,0.5] speed < 30", "-t", str(tmp_path / "drive.csv")]
+    given = [*command, "--schema", str(tmp_path / "schema.json")]
+    said = CliRunner().invoke(app, given).stderr
+    assert "the schema's step is 0.1 s, but the times of the traces are 0.5 s apart" in said
+    command = ["robustness", "always[0,3] speed < 30", "-t", str(tmp_path / "zeit.csv")]
+    assert "if Zeit are the times, --time-column Zeit --dt auto" in (
+        CliRunner().invoke(app, command).stderr
+    )
+    result = CliRunner().invoke(app, [*command, "--time-column", "Zeit", "--dt", "auto"])
+    assert result.exit_code == 0 and result.stdout.endswith(",24.0\n") and not result.stderr
+    wrong = ["index", "build", str(tmp_path / "library"), *given[1:]]
+    assert "--traces go without --schema" in refused(*wrong)
 
 
 def test_bounds_that_count_samples_are_named_if_the_traces_have_times(tmp_path: Path) -> None:

@@ -209,6 +209,8 @@ def test_requirements_stand_for_their_formulae(tmp_path: Path) -> None:
          "(before a colon stands an identifier of letters"),
         ("limit = 130", "r.stl:1, column 1: == and != on limit need a tolerance: pass tolerance=..., or "
          "declare the variables discrete (a parameter is `param limit = 130`, a definition"),
+        ("limit=-1.5e-3", "r.stl:1, column 1: == and != on limit need a tolerance: pass tolerance=..., "
+         "or declare the variables discrete (a parameter is `param limit=-1.5e-3`, a definition"),
         ("two words := x > 0", "r.stl:1, column 5: expected an operator or the end of the text, "
          "found 'words' (a definition is `name := formula`, with one name)"),
         ("\x00", "r.stl:1, column 1: unexpected character"),

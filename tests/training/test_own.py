@@ -318,6 +318,17 @@ def test_set_may_not_contradict_the_traces(run: Path, tmp_path: Path) -> None:
     ):
         result = CliRunner().invoke(app, [*command, "--set", text, "--out", str(tmp_path)])
         assert result.exit_code == 2 and words in result.output
+    command = [
+        "train",
+        "decoder",
+        "--set",
+        f"model={run / 'run' / 'model'}",
+        "--out",
+        str(tmp_path),
+    ]
+    for text, words in (("points=9", "25 points"), ("dimension=7", "the dimension 128")):
+        result = CliRunner().invoke(app, [*command, "--set", text])
+        assert result.exit_code == 2 and f"the model has {words}; leave it out" in result.output
 
 
 def test_the_teacher_takes_all_traces_or_a_fresh_part() -> None:

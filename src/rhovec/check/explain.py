@@ -21,7 +21,7 @@ from ..formula.programs import Programs
 from ..formula.reader import FormulaLike, as_formulae
 from .bounds import BEST, WORST, Lanes, names_of, run
 from .parts import AFTER, INSIDE, core, negative, operands, reach, so_far
-from .sampled import Sampled, as_sampled, require
+from .sampled import Sampled, as_sampled, moment, require
 from .verdict import Outcome, PartVerdict, Runs, Verdict, flags, rounded, runs, verdicts
 
 
@@ -119,7 +119,7 @@ class Explanation:
         return str(self.atom)
 
     def _when(self, time: float) -> str:
-        return f"{time:.9g} s" if self.log.dt is not None else f"sample {time}"
+        return moment(time, self.log.dt is not None)
 
 
 def explain(

@@ -69,7 +69,7 @@ def _case(row: Row, requirement: Requirement) -> xml.Element:
         failure = _element("failure", message=row.explanation, type="violated")
         failure.text = _clean(
             f"{requirement.label}\n{requirement.text}\n{requirement.source}\n{row.file}: "
-            f"{words.when(row.intervals)}\n{row.explanation}\n"
+            f"{words.when(row.intervals, row.timed)}\n{row.explanation}\n"
         )
         case.append(failure)
     elif row.verdict == Outcome.OPEN:

@@ -204,7 +204,7 @@ def _ready(
     names = {name for r in _able(known, derived, lacking) for name in r.formula.variables}
     for name, part in parts if names else ():
         try:
-            grid = _grid(plan, derived, names, as_log(name, part, plan.reading))
+            grid = _grid(plan, derived, names, _timed(plan, as_log(name, part, plan.reading)))
         except RhovecError as error:
             file.refuse(str(error) if part.id == "" else f"{error} (trace {part.id})")
             continue
@@ -248,6 +248,13 @@ def _require_numbers(plan: Plan, log: Log) -> None:
             )
 
 
+def _timed(plan: Plan, log: Log) -> Log:
+    """The log, with times by the step that was given if it has none."""
+    if log.timed or plan.dt is None:
+        return log
+    return replace(log, times=log.times * plan.dt, timed=True)
+
+
 def _grid(plan: Plan, derived: Derived, names: Collection[str], log: Log) -> Grid:
     def held() -> list[str]:
         return [name for name in plan.hold if name in log.channels]
@@ -272,7 +279,7 @@ def _judge(
     found: list[Requirement] = []
     problems: Sequence[object]
     try:
-        found, problems = plan.parse(dt or plan.dt, units, derived)
+        found, problems = plan.parse(dt, units, derived)
     except RhovecError as error:  # a step that no bound can be read with
         problems = [error]
     step = f", with its step of {dt:g} s" if dt and not plan.resample else ""

@@ -19,6 +19,7 @@ from ..pages import Cell
 from . import words
 from .report import Report, name_of
 from .rows import Curve, Figure, Row
+from .sampled import clock
 from .verdict import Outcome, runs
 
 FIGURE_BYTES = 3_000_000  # of all pictures together
@@ -269,7 +270,7 @@ def _responses(report: Report) -> list[str]:
         answers = report.answers(name_of(requirement))
         if answers is not None:
             vacuous = report.vacuous(name_of(requirement))
-            slowest = "" if answers.slowest is None else words.moment(answers.slowest)
+            slowest = words.slowest(report, answers)
             cells.append([
                 Cell(escape(requirement.label)), Cell(f"{answers.triggered:,}", "number"),
                 Cell(f"{answers.answered:,}", "number"), Cell(f"{answers.violated:,}", "number"),
@@ -327,7 +328,7 @@ def draw(figure: Figure, bins: int) -> str:
 
     seconds = " s" if figure.timed else ""
     unit = f" ({figure.unit})" if figure.unit else ""
-    about = f"{figure.channel}{unit} from {figure.start:.9g} to {figure.end:.9g}{seconds}"
+    about = f"{figure.channel}{unit} from {clock(figure.start)} to {clock(figure.end)}{seconds}"
     about += "" if limit is None else f", with the limit {limit:g}"
     out = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(about)}">']
     for a, b in figure.violated:
@@ -354,8 +355,8 @@ def draw(figure: Figure, bins: int) -> str:
     out.append(line("now", x(figure.moment), TOP, x(figure.moment), end))
     out.append(text(GUTTER, TOP - 5, f"{figure.channel[:MAX_NAME]}{unit}"))
     out.append(text(GUTTER, second - 5, "robustness"))
-    out.append(text(GUTTER, end + 15, f"{figure.start:.9g}{seconds}"))
-    out.append(text(right, end + 15, f"{figure.end:.9g}{seconds}", anchor="end"))
+    out.append(text(GUTTER, end + 15, clock(figure.start) + seconds))
+    out.append(text(right, end + 15, clock(figure.end) + seconds, anchor="end"))
     return "".join([*out, *_overview(figure, width, end + 24), "</svg>"])
 
 

@@ -16,7 +16,7 @@ from ..formula.requirements import Requirement
 from .bounds import BEST, evaluate
 from .explain import Explanation, explained
 from .parts import core
-from .sampled import Sampled
+from .sampled import Sampled, moment
 from .verdict import Outcome, PartVerdict, Verdict
 
 BINS = 240  # of a curve
@@ -96,6 +96,7 @@ class Row:
     vacuous: bool  # of responses that were never asked for
     channel: str = ""  # the expression that decides; its scale ranks the margin
     figure: Figure | None = None
+    timed: bool = True  # whether times are seconds
 
     @property
     def since(self) -> float | None:
@@ -175,7 +176,7 @@ def row_of(requirement: Requirement, verdict: Verdict, context: Context) -> Row:
         context.file, outcome, verdict.margin, unit, _times(log, spans), text,
         verdict.depends_on_resampling, _times(log, _union([p.doubtful for p in verdict.parts])),
         min(doubts, default=None), verdict.robustness, verdict.held, verdict.satisfied_held,
-        _answered(verdict.parts, log), verdict.vacuous, channel, figure,
+        _answered(verdict.parts, log), verdict.vacuous, channel, figure, log.dt is not None,
     )  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def _least_margin(part: PartVerdict, log: Sampled, unit: str) -> str:
     if part.margin is None or not math.isfinite(part.margin):
         return ""
     ((when, _),) = _times(log, [(part.worst or 0, 0)])
-    at = f"{when:.9g} s" if log.dt is not None else f"sample {when:g}"
+    at = moment(when, log.dt is not None)
     by = f"{part.margin:.6g} {unit}".rstrip()
     return f"{part.outcome} by {by} at least, which is at {at}"
 

@@ -49,6 +49,15 @@ class OnGrid(Protocol):
     greatest: np.ndarray  # (V, P)
 
 
+def clock(time: float) -> str:
+    """Seconds as a number for people: nine digits, or all that a date in seconds needs."""
+    return f"{time:.9g}" if abs(time) < 1e6 else f"{time:.15g}"
+
+
+def moment(time: float, timed: bool = True) -> str:
+    return f"{clock(time)} s" if timed else f"sample {time:.15g}"
+
+
 def as_sampled(
     trace: Any, variables: Sequence[str] | None = None, dt: float | str | None = None
 ) -> Sampled:

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from .report import Report
-from .rows import Row, Spans
+from .rows import Answered, Row, Spans
+from .sampled import clock, moment
 from .verdict import Outcome
 
 MAX_SPANS = 3  # that a sentence names
@@ -39,13 +40,18 @@ def ratio(value: float) -> str:
 
 def when(spans: Spans, timed: bool = True) -> str:
     """`12 s to 14.5 s and 2 more times`."""
-    texts = [moment(a, timed) if a == b else f"{a:.9g} to {moment(b, timed)}" for a, b in spans]
+    texts = [moment(a, timed) if a == b else f"{clock(a)} to {moment(b, timed)}" for a, b in spans]
     more = len(texts) - MAX_SPANS
     return ", ".join(texts[:MAX_SPANS]) + (f" and {count(more, 'more time')}" if more > 0 else "")
 
 
-def moment(time: float, timed: bool = True) -> str:
-    return f"{time:.9g} s" if timed else f"sample {time:g}"
+def slowest(report: Report, answers: Answered) -> str:
+    """The time that the slowest answer took."""
+    if answers.slowest is None:
+        return ""
+    if all(row.timed for row in report.rows):
+        return f"{answers.slowest:.6g} s"
+    return count(round(answers.slowest), "sample")
 
 
 def waiting(row: Row) -> str:
@@ -56,7 +62,7 @@ def waiting(row: Row) -> str:
 
 def doubt(row: Row) -> str:
     """Why a verdict depends on resampling."""
-    where = f" at {when(row.doubtful)}" if row.doubtful else ""
+    where = f" at {when(row.doubtful, row.timed)}" if row.doubtful else ""
     if row.verdict == Outcome.VIOLATED:
         return f"violated on the grid; with all recorded samples it could hold{where}"
     by = number(None if row.doubt is None else -row.doubt, row.unit)

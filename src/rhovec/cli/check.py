@@ -375,6 +375,8 @@ def _list(rows: list[tuple[str, Row, str]]) -> Table | None:
 
 def _responses(report: Report) -> Table | None:
     """How often responses were asked for; those that never were come first."""
+    from ..check import words
+
     found = [(r, report.answers(r.id or r.text)) for r in report.requirements]
     some = [(r, answers) for r, answers in found if answers is not None]
     if not some:
@@ -383,10 +385,10 @@ def _responses(report: Report) -> Table | None:
         ("requirement", ""), ("triggered", "r"), ("answered", "r"), ("slowest", "r"), ("", "")
     )
     for requirement, answers in sorted(some, key=lambda pair: pair[1].triggered > 0):
-        slowest = "" if answers.slowest is None else f"{answers.slowest:.6g} s"
         vacuous = report.vacuous(requirement.id or requirement.text)
         table.add_row(
-            cell(requirement.label), f"{answers.triggered:,}", f"{answers.answered:,}", slowest,
+            cell(requirement.label), f"{answers.triggered:,}", f"{answers.answered:,}",
+            words.slowest(report, answers),
             cell("never triggered: it holds vacuously" if vacuous else "", "yellow"),
         )  # fmt: skip
     return table

@@ -113,7 +113,7 @@ def compare(
             reading.about(requirements, traces, known), traces, n_traces, points, seed, confidence,
             reading.step(traces), plot, as_json,
         )  # fmt: skip
-    reading.tell_samples(requirements, traces, known)
+    reading.tell_steps(requirements, traces, known)
 
 
 def _beyond_random(

@@ -143,6 +143,10 @@ def build(
         raise RhovecError(NAME_NEEDED)
     if reading.traces and space:
         raise RhovecError("--traces go with signatures, not with --space")
+    if reading.traces and schema:
+        raise RhovecError(
+            "--traces go without --schema, which is for random ones; give --dt, --units and --discrete"
+        )
     made = _load(space)
     contents = reading.contents(bool(reading.formulae))
     traces, known = reading.read_traces(reading.texts(contents)), schema_for(made, schema)
@@ -156,7 +160,7 @@ def build(
         tags=split_names(tags), stored=stored, progress=progress,
     ) as index:  # fmt: skip
         _tell({"library": name or library, "formulae": len(index)}, as_json)
-    reading.tell_samples(requirements, traces, known)
+    reading.tell_steps(requirements, traces, known)
 
 
 @app.command()

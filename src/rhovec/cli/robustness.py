@@ -112,7 +112,7 @@ def robustness(
     seconds = None if step is None else exact_step(step)
     if suffix == ".npy" and isinstance(values, list):
         raise RhovecError(f"{output}: the traces differ in length; write .csv or .json instead")
-    reading.tell_samples(requirements, traces, known)
+    reading.tell_steps(requirements, traces, known)
     if suffix == ".npy":
         assert output is not None
         save_array(output, values)

@@ -463,15 +463,31 @@ class TraceReading(TraceFiles, Reading):
         known, traces = read_schema(schema), self.read_traces(self.texts(contents))
         return self.about(self.requirements(known, traces, contents), traces, known), traces
 
-    def tell_samples(
-        self, requirements: Iterable[Requirement], traces: Traces | None, schema: object
+    def tell_steps(
+        self, requirements: Iterable[Requirement], traces: Traces | None, schema: Schema | None
     ) -> None:
-        """Say that bounds counted samples, if times of the traces make seconds something else."""
-        step = None if traces is None or self.dt is not None or schema is not None else traces.dt
+        """Say how bounds were read, if the times of the traces make seconds something else."""
+        from ..traces.tables import may_be_times
+
         bounded = any((one.formula.code[:, 1:3] > 0).any() for one in requirements)
-        if bounded and step not in (None, 1):
+        if traces is None or not bounded or self.dt is not None:
+            return
+        if schema is not None:
+            if traces.dt not in (None, schema.dt):
+                note(
+                    f"warning: the schema's step is {schema.dt:g} s, but the times of the traces are "
+                    f"{traces.dt:g} s apart"
+                )
+        elif traces.dt is None:
+            likely = [name for name in traces.variables if may_be_times(name)]
+            if likely:
+                note(
+                    f"time bounds counted samples; if {likely[0]} are the times, --time-column "
+                    f"{likely[0]} --dt auto reads bounds as seconds"
+                )
+        elif traces.dt != 1:
             note(
-                f"time bounds counted samples, of which the traces have one every {step:g} s; "
+                f"time bounds counted samples, of which the traces have one every {traces.dt:g} s; "
                 "--dt auto reads bounds as seconds"
             )
 

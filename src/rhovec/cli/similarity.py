@@ -15,7 +15,7 @@ import typer
 
 from ..errors import RhovecError
 from .embed import embedded
-from .inputs import choose_measure, formulae_of, naming, origins
+from .inputs import choose_measure, formulae_of, naming, origins, read_schema
 from .output import (
     TABLES,
     cell,
@@ -200,7 +200,7 @@ def similarity(
             "sigma2": kernel.sigma2,
         }
     write(Result(requirements, values, facts), output, plot, as_json)
-    reading.tell_samples(requirements, traces, schema)
+    reading.tell_steps(requirements, traces, read_schema(schema))
 
 
 def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) -> None:

@@ -195,7 +195,9 @@ def decoder(
     rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate.
     """
     invert = training("invert")
-    config = invert.for_model(run.configured(invert, preset))
+    asked = run.configured(invert, preset)
+    config = invert.for_model(asked)
+    require_agreement(asked, config, run.changes or [], "the model has")
     if run.listed:
         return list_fields(config)
     if run.evaluate and (config.vectors == "anchors" or config.tokens == "text"):
@@ -235,15 +237,20 @@ def own_traces(
 def fitted(config: Any, own: Any, assignments: list[str]) -> Any:
     """The configuration with the traces' channels and points; --set may not contradict them."""
     made = own.configured(config)
-    for name in ("channels", "points"):
-        asked = [text for text in assignments if text.partition("=")[0] == name]
-        if asked and getattr(config, name) != getattr(made, name):
-            raise RhovecError(
-                f"--set {asked[-1]}: the traces have {getattr(made, name)} {name}; leave it out"
-            )
+    require_agreement(config, made, assignments, "the traces have")
     if config.kernel != "robustness":
         raise RhovecError("--traces goes with the kernel robustness; for another one use Python")
     return made
+
+
+def require_agreement(config: Any, made: Any, assignments: list[str], who: str) -> None:
+    """Refuse what --set asks for if the traces or the model say otherwise."""
+    for name in ("channels", "points", "dimension"):
+        asked = [text for text in assignments if text.partition("=")[0] == name]
+        there = getattr(made, name)
+        if asked and getattr(config, name) != there:
+            words = f"the dimension {there}" if name == "dimension" else f"{there} {name}"
+            raise RhovecError(f"--set {asked[-1]}: {who} {words}; leave it out")
 
 
 def space(

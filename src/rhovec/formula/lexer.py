@@ -151,14 +151,18 @@ class Cursor:
         return kind, match[kind]
 
     def found(self) -> str:
-        return "the end of the text" if self.kind == "end" else repr(self.token)
+        if self.kind == "end":
+            return "the end of the text"
+        return repr(self.token if len(self.token) <= 40 else f"{self.token[:37]}...")
 
     def misspelt(self) -> str:
         """A hint, if the current token, or the name before it, is nearly the word of an operator."""
         from difflib import get_close_matches  # which most texts do not need
 
-        before = _LAST_NAME.search(self.text, max(0, self.position - 40), self.position)
-        for word in (self.token, before[0].strip() if before else ""):
+        first = max(0, self.position - 40)
+        before = _LAST_NAME.search(self.text, first, self.position)
+        is_whole = before and (before.start() > first or first == 0)
+        for word in (self.token[:40], before[0].strip() if before and is_whole else ""):
             close = get_close_matches(word.lower(), _OPERATOR_WORDS, 1, 0.8 if len(word) > 3 else 1)
             if close and word not in RESERVED:
                 return f"; is {word} meant to be {close[0]!r}?"

@@ -61,7 +61,9 @@ _STARTS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("parameter", _PARAMETER), ("definition", _DEFINITION), ("requirement", _HEADER)
 )  # fmt: skip
 _COLON = re.compile(r"[^\[\n]*?:")
-_ASSIGNED = re.compile(r"\s*+[^\W\d]\w*+\s*+=\s*+[-+.\d]++\s*+[\w/]*+\s*+\Z")  # `limit = 130 km/h`
+_ASSIGNED = re.compile(  # `limit = 130 km/h`
+    r"\s*+(?!param\b)[^\W\d]\w*+\s*+=\s*+[-+]?+[\d.]++(?>(?:[eE][-+]?\d++)?)\s*+[\w/]*+\s*+\Z"
+)
 _SPREADSHEET = re.compile(r"'(?=[=+\-@])")  # put before such a cell by what writes our CSV files
 
 
@@ -410,7 +412,7 @@ def _hint(statement: Statement) -> str:
     """What may have been meant by a colon or an equals sign in a statement that has no header."""
     if statement.name or statement.cell:
         return ""
-    if _ASSIGNED.match(statement.text):
+    if statement.line and _ASSIGNED.match(statement.text):
         return f" (a parameter is `param {statement.text.strip()}`, a definition `name := formula`)"
     if not _COLON.match(statement.text):
         return ""

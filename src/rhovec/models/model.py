@@ -77,11 +77,11 @@ KERNELS: dict[str, type[StlKernel] | type[BooleanKernel] | type[IntegratedKernel
     "integrated": IntegratedKernel,
 }
 EXCESSES = {  # what `outside` looks at, in the words of the warning
-    "threshold": "|threshold| above",
-    "left bound": "a left bound above",
-    "right bound": "a finite right bound above",
-    "nodes": "more nodes than",
-    "depth": "a depth above",
+    "threshold": "|threshold| above {:g}",
+    "left bound": "a left bound above {:g} steps",
+    "right bound": "a finite right bound above {:g} steps",
+    "nodes": "more nodes than {:g}",
+    "depth": "a depth above {:g}",
 }
 
 
@@ -488,7 +488,8 @@ def describe(findings: Sequence[Finding], count: int) -> str:
     for kind, found in kinds.items():
         largest, error = found[0].largest, found[0].error
         expected = "not measured" if error is None else f"{error:.2g}"
-        parts.append(f"{len(found)} with {EXCESSES[kind]} {largest:g} (mean error {expected})")
+        what = EXCESSES[kind].format(largest)
+        parts.append(f"{len(found)} with {what} (mean error {expected})")
     touched = len({finding.index for finding in findings})
     return (
         f"{touched} of {count} formulae outside the range of the model's training: "

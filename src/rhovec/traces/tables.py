@@ -21,8 +21,8 @@ from .cells import SECONDS, Series, split_unit
 ID_COLUMNS = ("trace", "id", "trace_id")
 TIME_COLUMNS = ("time", "t", "timestamp")
 TIME_WORDS = {  # in headers of columns that may be the times
-    "time", "times", "timestamp", "timestamps", "datetime", "elapsed", "zeit", "uhrzeit",
-    "zeitstempel", "temps", "tiempo", "tempo", "tijd",
+    "time", "times", "timestamp", "timestamps", "datetime", "date", "elapsed", "epoch", "seconds",
+    "zeit", "uhrzeit", "datum", "zeitstempel", "temps", "tiempo", "tempo", "tijd",
 }  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
 MAX_NAMES = 8  # names listed in a message
@@ -213,13 +213,20 @@ def _refuse_likely_times(
     first = 1 if id_place == 0 else 0
     for i, whole in enumerate(header):
         cut, unit = split_unit(whole)
-        known = not TIME_WORDS.isdisjoint(re.split(r"[\W_]+", cut.lower()))
-        if (known or (i == first and unit in SECONDS)) and not {whole, cut} & taken:
+        likely = may_be_times(cut) or (i == first and unit in SECONDS)
+        if likely and not {whole, cut} & taken:
             raise TraceError(
                 f"{source}: no column is called time, t or timestamp, but {whole!r} may be the times; "
                 "name them with time_column=..., and their unit, if it is not s, with time_unit=...; or "
                 "pass dt=..., the step of a log without times"
             )
+
+
+def may_be_times(name: str) -> bool:
+    """Whether a column of this name, without its unit, may be the times: `Zeit`, `Time_s`, `t_ms`."""
+    first, *more = re.split(r"[\W_]+", name.lower())
+    is_t = first == "t" and len(more) == 1 and more[0] in SECONDS
+    return is_t or not TIME_WORDS.isdisjoint((first, *more))
 
 
 def _names(whole: str, usual: str, options: Options) -> list[str]:
