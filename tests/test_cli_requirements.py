@@ -334,3 +334,4 @@ def test_a_file_in_place_of_a_formula(tmp_path: Path) -> None:
                             "formulae a -F")  # fmt: skip
     assert refused("robustness", "always speed < 3", "-t", first).endswith("is it Speed?")
     assert "y.csv" in refused("robustness", "always y.csv < 3", "-t", first)
+    assert refused("parse", "brake.stl").startswith("brake.stl is a file, not a formula")

@@ -518,3 +518,6 @@ def test_files_of_another_step_are_refused(tmp_path: Path, suffix: str) -> None:
     ]
     result = CliRunner().invoke(app, [*command, "--dt", "1"])
     assert result.exit_code == 2 and "count steps of 1 s" in result.stderr
+    said = "time bounds counted samples; --dt"
+    assert said not in result.stderr
+    assert said in CliRunner().invoke(app, [*command[:-1], str(tmp_path / "samples")]).stderr

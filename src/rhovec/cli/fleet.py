@@ -13,7 +13,7 @@ from ..errors import RhovecError
 from ..formula.options import exact_step
 from .messages import in_options
 from .output import cell, console, counted, note, progress_bar, write_csv, write_jsonl
-from .shared import TRACES, TraceReading, option
+from .shared import TRACES, TraceReading, have_bounds, option
 
 if TYPE_CHECKING:
     from ..fleet import FleetReport
@@ -65,6 +65,10 @@ def summarise(
             dt=None if reading.dt is None else float(exact_step(reading.dt)), progress=progress,
         )  # fmt: skip
     _show(report, as_json)
+    if reading.dt is None and have_bounds(requirements):
+        note(
+            "time bounds counted samples; --dt, with the step of the traces, reads them as seconds"
+        )
     if report.unread:
         sys.stdout.flush()
         messages = [one.message for one in report.unread]

@@ -308,7 +308,7 @@ class Reading(Files):
 
     def arguments(self) -> list[Statement]:
         for text in self.formulae or ():
-            if text.endswith(FILES) and os.path.isfile(text):
+            if text.endswith(FILES) and (os.path.isfile(text) or not set(text) & set(" <>=")):
                 raise RhovecError(
                     f"{text} is a file, not a formula; each file of traces takes a -t, and each file "
                     "of formulae a -F"
@@ -429,6 +429,11 @@ class TraceFiles:
         return None
 
 
+def have_bounds(requirements: Iterable[Requirement]) -> bool:
+    """Whether a time bound stands in one of them, other than 0 and inf."""
+    return any((one.formula.code[:, 1:3] > 0).any() for one in requirements)
+
+
 @dataclass(frozen=True)
 class TraceReading(TraceFiles, Reading):
     """Formulae and traces, and how they are read."""
@@ -469,8 +474,7 @@ class TraceReading(TraceFiles, Reading):
         """Say how bounds were read, if the times of the traces make seconds something else."""
         from ..traces.tables import may_be_times
 
-        bounded = any((one.formula.code[:, 1:3] > 0).any() for one in requirements)
-        if traces is None or not bounded or self.dt is not None:
+        if traces is None or self.dt is not None or not have_bounds(requirements):
             return
         if schema is not None:
             if traces.dt not in (None, schema.dt):
