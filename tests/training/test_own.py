@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import rhovec as rv
 from rhovec.cli import app
+from rhovec.corpus.families import Recipe, draw_families
 from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 from rhovec.formula.schema import SchemaChannel
@@ -314,6 +315,7 @@ def test_set_may_not_contradict_the_traces(run: Path, tmp_path: Path) -> None:
     ]
     for text, words in (
         ("channels=3", "the traces have 2 channels"),
+        ("focus=1", "the traces have no channels that come first"),
         ("kernel=boolean", "robustness"),
     ):
         result = CliRunner().invoke(app, [*command, "--set", text, "--out", str(tmp_path)])
@@ -434,6 +436,32 @@ def test_weights_for_other_channels() -> None:
         assert (rows[first : first + kept] == tensors["inputs.weight"][first : first + kept]).all()
         assert len(np.unique(rows[first : first + channels + 1], axis=0)) == channels + 1
         assert (rows[-30:] == tensors["inputs.weight"][-30:]).all()
+
+
+def test_all_channels_of_a_system_are_used_equally_often(tmp_path: Path) -> None:
+    """In the shipped recipe most formulae use the three channels that the paper's formulae have."""
+    from rhovec.training import invert
+
+    from ..models.tiny import save_tiny
+
+    own = OwnTraces.of(np.random.default_rng(0).normal(size=(80, 6, 20)).cumsum(2))
+
+    def last(parts: list[tuple[Recipe, int]]) -> float:
+        """The share of atoms on the last three of six channels."""
+        drawn = [draw_families(r, np.arange(64 * n // r.family_size)).programs for r, n in parts]
+        channels = np.concatenate([d.code[d.code[:, 3] >= 0, 3] for d in drawn])
+        return float(np.mean(channels >= 3))
+
+    config = Config(batch=64, channels=6)
+    assert 0.1 < last(recipes(config)) < 0.25
+    assert 0.45 < last(recipes(own.configured(config))) < 0.55
+    shipped = save_tiny(tmp_path / "shipped", channels=6)
+    asked = invert.Config(batch=64, channels=6, model=str(shipped))
+    assert 0.15 < last(invert.recipes(invert.for_model(asked))) < 0.35
+    about = shipped / "config.json"
+    facts = json.loads(about.read_text()) | {"schema": json.loads(own.schema.to_json())}
+    about.write_text(json.dumps(facts))
+    assert 0.45 < last(invert.recipes(invert.for_model(asked))) < 0.55
 
 
 def test_windows_of_long_traces_are_stretched() -> None:

@@ -135,8 +135,9 @@ def sets_of(
     if files:
         sets = [read_formulae(path, seed, schema=model.schema) for path in files]
     else:
-        sizes = sorted({min(3, channels), channels})
-        sets = [headline()] if model.schema is None else []
+        own = model.schema is not None
+        sizes = [channels] if own else sorted({min(3, channels), channels})
+        sets = [] if own else [headline()]
         sets += [held_out(channels=size, seed=seed, points=points) for size in sizes]
     return [thin(one) for one in sets] if quick else sets
 

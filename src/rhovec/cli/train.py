@@ -245,11 +245,13 @@ def fitted(config: Any, own: Any, assignments: list[str]) -> Any:
 
 def require_agreement(config: Any, made: Any, assignments: list[str], who: str) -> None:
     """Refuse what --set asks for if the traces or the model say otherwise."""
-    for name in ("channels", "points", "dimension"):
+    for name in ("channels", "focus", "points", "dimension"):
         asked = [text for text in assignments if text.partition("=")[0] == name]
         there = getattr(made, name)
         if asked and getattr(config, name) != there:
-            words = f"the dimension {there}" if name == "dimension" else f"{there} {name}"
+            words = {
+                "dimension": f"the dimension {there}", "focus": "no channels that come first",
+            }.get(name, f"{there} {name}")  # fmt: skip
             raise RhovecError(f"--set {asked[-1]}: {who} {words}; leave it out")
 
 

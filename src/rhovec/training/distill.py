@@ -66,13 +66,11 @@ from .teachers import (
 # More equivalents than in the corpus, so that a family has several formulae of the same meaning.
 SHARES = (0.05, 0.30, 0.35, 0.30)
 DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # in pairs of deep formulae
-# Eighths of a batch: over x_0 ... x_2 in families and in deep pairs, then over all channels.
+# Eighths of a batch: over the first channels in families and in deep pairs, then over all channels.
 PARTS = (1, 4, 2, 1)
 BANDS = 0.1  # over all channels: requirements often keep a channel between two thresholds
-REQUIREMENTS = (
-    0.1,
-    0.4,
-)  # seeds that are built as requirements, over x_0 ... x_2 and over all channels
+# Seeds that are built as requirements, over the first channels and over all.
+REQUIREMENTS = (0.1, 0.4)
 COSINE_WEIGHT = 0.02  # of the loss on cosines
 AIM_WEIGHT = 1.0  # of the loss on directions to aim at, if the teacher has them
 AIMED = 8192  # formulae that say which directions these are
@@ -154,7 +152,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     """The recipes of a batch, and the number of formulae from each.
 
     mixture: half are families. The other half are pairs, most of them equivalent, with depths 1 to 6
-    equally often, some of them complete trees. Most use only x_0 ... x_2, the others all channels.
+    equally often, some of them complete trees. Most use only the first channels (config.focus).
     """
     limits: dict[str, Any] = {"max_nodes": config.nodes}
     if config.corpus == "families":
@@ -162,7 +160,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     if config.corpus != "mixture":
         raise RhovecError(f"corpus must be mixture or families, not {config.corpus!r}")
     families: dict[str, Any] = {"shares": SHARES, "opposed": 0.5}
-    bands = (0.0, BANDS if config.channels > 3 else 0.0)
+    bands = [BANDS if channels > 3 else 0.0 for channels in config.widths]
     deep: dict[str, Any] = {"family_size": 2, "shares": DEEP_SHARES, "full_depth": True}
     return [
         (
@@ -176,7 +174,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
             ),
             config.batch * PARTS[2 * i + k] // 8,
         )
-        for i, channels in enumerate((min(3, config.channels), config.channels))
+        for i, channels in enumerate(config.widths)
         for k, kind in enumerate((families, deep))
     ]
 
@@ -440,9 +438,9 @@ class EncoderTask(Task[Encoder]):
         return metrics(kernel, implied_kernel(found, self.kind, self.config.sigma2))
 
     def validation(self) -> Callable[[list[Tensor]], dict[str, float]]:
-        """Metrics of fixed formulae of the validation split, over x_0 ... x_2, on many traces."""
+        """Metrics of fixed formulae of the validation split, over the first channels, on many traces."""
         config = self.config
-        recipe = Recipe(channels=min(3, config.channels), max_nodes=config.nodes)
+        recipe = Recipe(channels=config.widths[0], max_nodes=config.nodes)
         numbers = find_families(recipe, 0, min(config.batch, 2048) // recipe.family_size, "valid")
         drawn = draw_families(recipe, numbers)
         programs, family = drawn.programs, torch.from_numpy(drawn.family).to(self.device)

@@ -64,7 +64,7 @@ from .loop import (
 from .vectors import VectorSource, corpus_recipe, vector_source
 
 IGNORED = -100  # label of a token that has no target
-# Sixteenths of a batch over x_0 ... x_2, and again over all channels: formulae of all depths equally
+# Sixteenths of a batch over the first channels, and again over all: formulae of all depths equally
 # often, seeds of the corpus, seeds with other numbers, and rewritten ones.
 PARTS = (4, 1, 1, 2)
 
@@ -133,7 +133,7 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
             ),
             config.batch * PARTS[k] // 16,
         )
-        for i, channels in enumerate((min(3, config.channels), config.channels))
+        for i, channels in enumerate(config.widths)
         for k, (kind, full_depth) in enumerate(kinds)
     ]  # fmt: skip
 
@@ -354,11 +354,17 @@ class DecoderTask(Task[Decoder]):
 
 
 def for_model(config: Config) -> Config:
-    """The configuration with the channels, points and dimension of the encoder that it names."""
+    """The configuration with the channels, points and dimension of the encoder that it names.
+
+    In a model of your own traces no channel comes first.
+    """
     if config.vectors != "neural" or not config.model:
         return config
-    encoder = store.read(model_folder(config.model))[0]["encoder"]
-    return replace(config, **{name: encoder[name] for name in ("channels", "points", "dimension")})
+    about = store.read(model_folder(config.model))[0]
+    said = {name: about["encoder"][name] for name in ("channels", "points", "dimension")}
+    if "schema" in about:
+        said["focus"] = said["channels"]
+    return replace(config, **said)
 
 
 class Validation:

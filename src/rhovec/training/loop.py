@@ -48,6 +48,7 @@ class RunConfig:
     average: float = 0.999  # decay of the averaged weights, which are the result; 0: no averaging
     dimension: int = 1024  # numbers per vector
     channels: int = 8  # variables that a formula may use
+    focus: int = 3  # most formulae use only the first channels, as many as this
     points: int = 100  # of a trace
     nodes: int = 63  # of the largest formula
     workers: int = 8  # threads that prepare batches
@@ -65,6 +66,11 @@ class RunConfig:
                 and field.name not in ("warmup", "seed", "block")
             ):
                 raise RhovecError(f"{field.name} must be 1 or more, not {value}")
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Channels that most formulae use, and that the others use."""
+        return min(self.focus, self.channels), self.channels
 
 
 class Work(Protocol):

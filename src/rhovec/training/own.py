@@ -91,9 +91,9 @@ class OwnTraces:
         return cls(schema, values, other)
 
     def configured(self, config: Config) -> Config:
-        """The configuration for as many channels and points as the traces have."""
+        """The configuration for the traces' channels and points; no channel comes before the others."""
         _, channels, points = self.values.shape
-        return replace(config, channels=channels, points=points)
+        return replace(config, channels=channels, focus=channels, points=points)
 
     def kernel(self, config: Config) -> StlKernel:
         """The teacher: the kernel on the traces, in each step on config.traces of them."""

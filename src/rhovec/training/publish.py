@@ -57,10 +57,10 @@ def publish_encoder(
 ) -> list[dict[str, Any]]:
     """Write folder/evaluation.json and the model folder/model; the rows of the evaluation.
 
-    files: formulae to evaluate on, in addition to held-out families (`families` of them) over three and
-    over all channels. kernel: the one that was given to `train`, if any. own: the traces that it is on;
-    then vectors and directions are compared with the kernel on the training traces and on those held
-    out, and the model has their schema.
+    files: formulae to evaluate on, in addition to held-out families (`families` of them) over the first
+    and over all channels. kernel: the one that was given to `train`, if any. own: the traces that it is
+    on; then vectors and directions are compared with the kernel on the training traces and on those
+    held out, and the model has their schema.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = round_weights(encoder)
@@ -74,7 +74,7 @@ def publish_encoder(
     judge = reseeded(kernel, TRACES_SEED, traces)
     sets: list[FormulaSet] = [
         held_out(families, channels, pairs=8 * families, points=config.points)
-        for channels in sorted({min(3, config.channels), config.channels})
+        for channels in sorted(set(config.widths))
     ]
     if own is None:
         rows = evaluate_encoder(vectors, judge, [*sets, *map(read_formulae, files)])

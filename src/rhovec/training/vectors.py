@@ -96,7 +96,7 @@ class Neural:
 class Anchors:
     """Exact kernel values to `dimension` fixed formulae, scaled to length one.
 
-    The anchors are seeds of the corpus, half over x_0 ... x_2, half over all channels.
+    The anchors are seeds of the corpus, half over the first channels, half over all.
     """
 
     def __init__(self, config: Any):
@@ -105,7 +105,7 @@ class Anchors:
         measure = BaseMeasure(n_variables=config.channels, points=config.points)
         traces = measure.sample(config.traces, seed=ANCHOR_SEED)
         self.traces = torch.from_numpy(traces).to(self.device)
-        three, all_channels = np.array_split(np.arange(config.dimension), 2)
+        halves = np.array_split(np.arange(config.dimension), 2)
         self.anchors = Programs.join([
             draw_families(
                 replace(
@@ -114,9 +114,7 @@ class Anchors:
                 ),
                 numbers,
             ).programs
-            for channels, numbers in (
-                (min(3, config.channels), three), (config.channels, all_channels),
-            )
+            for channels, numbers in zip(config.widths, halves, strict=True)
         ])  # fmt: skip
         self.unit = unit_robustness(self.anchors, self.traces)  # (dimension, N)
 
