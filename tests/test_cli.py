@@ -179,7 +179,8 @@ def test_a_schema_reads_names_units_and_seconds(tmp_path: Path) -> None:
     assert facts["formula"] == "always[0,2] ( speed < 100 )"
     assert facts["in_seconds"] == "always[0,1] ( speed < 100 )"
     assert facts["lowered"] == "always[0,2] ( x_0 < 2 )"
-    assert "the schema says these" in refused("parse", "speed > 1", "--schema", file, "--dt", 1)
+    run("parse", "speed > 1", "--schema", file, "--dt", "0.50")
+    assert "--dt: the schema" in refused("parse", "speed > 1", "--schema", file, "--dt", 1)
     file.write_text("{")
     assert refused("parse", "speed > 1", "--schema", file).startswith(f"{file}: ")
 

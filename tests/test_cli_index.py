@@ -110,13 +110,37 @@ def test_traces_and_schema_are_kept(tmp_path: Path) -> None:
     (tmp_path / "drive.csv").write_text("\n".join(traces))
     texts = ["always[0,2] speed < 50", "speed > 30"]
     run("build", tmp_path / "a", *texts, "-t", tmp_path / "drive.csv", "--dt", "auto")
-    assert lines("search", tmp_path / "a", "always[0,2] speed < 50", "--dt", 0.5)[0]["id"] == 1
+    for options in ((), ("--dt", 0.5)):
+        assert lines("search", tmp_path / "a", texts[0], *options)[0]["id"] == 1
+    assert "--dt: " in refused("search", tmp_path / "a", texts[0], "--dt", 1)
+    assert "not a whole number of steps" in refused(
+        "add", tmp_path / "a", "always[0,0.7] speed < 50"
+    )
+    run("add", tmp_path / "a", "always[0,2] speed < 50")
+    assert [row["id"] for row in lines("duplicates", tmp_path / "a")] == [1, 3]
     schema = rv.Schema((SchemaChannel("speed", 30, 20),), dt=0.5)
     (tmp_path / "schema.json").write_text(schema.to_json())
     run("build", tmp_path / "b", *texts, "--schema", tmp_path / "schema.json")
     (best, *_) = lines("search", tmp_path / "b", "always[0,2] speed < 51", "--rerank")
     assert best["formula"] == "always[0,4] ( speed < 50 )"
-    assert "the schema says these" in refused("search", tmp_path / "b", "speed > 1", "--dt", 1)
+    assert "--dt: the schema" in refused("search", tmp_path / "b", "speed > 1", "--dt", 1)
+
+
+def test_units_labels_and_modes_are_kept(tmp_path: Path) -> None:
+    rows = ["time,speed [km/h],gear"] + [f"{t / 2},{10 * t},{t % 4}" for t in range(9)]
+    (tmp_path / "drive.csv").write_text("\n".join(rows))
+    reading = ("--dt", "auto", "--labels", "gear=P:0,D:3", "--discrete", "gear")
+    text = 'speed < 25 m/s and eventually gear == "D"'
+    run("build", tmp_path / "a", text, "speed < 40 km/h", "-t", tmp_path / "drive.csv", *reading)
+    (best, *_) = lines("search", tmp_path / "a", text)
+    assert best["id"] == 1 and best["similarity"] == pytest.approx(1)
+    assert "gear >= 2.5" in best["formula"]
+    with Index.open(tmp_path / "a") as index:
+        assert index.search(text, 1)[0].id == 1
+        assert index.reading == {
+            "dt": 0.5, "units": {"speed": "km/h"}, "labels": {"gear": {"P": 0.0, "D": 3.0}},
+            "discrete": ["gear"],
+        }  # fmt: skip
 
 
 def test_the_table_of_a_terminal(library: Path, capsys: pytest.CaptureFixture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -443,6 +444,33 @@ def test_traces_are_kept(tmp_path: Path, kind: type) -> None:
         assert index.add("rpm > 0") == 5
     with pytest.raises(RhovecError, match="leave out vectors="):
         Index.open(tmp_path / "library", vectors=replace(kernel, seed=5))
+
+
+def test_how_texts_are_read_is_kept(tmp_path: Path) -> None:
+    texts = ["always[0,1] x_0 > 36 km/h", "gear == 3"]
+    reading = {
+        "dt": Decimal("0.5"),
+        "units": {"x_0": "m/s"},
+        "discrete": {"gear"},
+        "tolerance": 0.1,
+    }
+    measure = rv.TraceMeasure(np.random.default_rng(0).normal(size=(9, 2, 5)), ["x_0", "gear"])
+    kernel = rv.StlKernel(measure)
+    with Index.build(texts, tmp_path / "library", vectors=kernel, reading=reading):
+        pass
+    with Index.open(tmp_path / "library") as index:
+        assert index.search(texts, 1)[0][0].formula == rv.parse(texts[0], **reading)
+        index.add("always[0,500 ms] x_0 > 10")
+        (hit,) = index.search("always[0,500 ms] x_0 > 10", 1)
+        assert (hit.id, str(hit.formula)) == (3, "always[0,1] ( x_0 > 10 )")
+    for wrong, words in (
+        ({"dt": -1}, "dt must be"), ({"definitions": {}}, "not definitions"), ("dt", "not 'dt'"),
+    ):  # fmt: skip
+        with pytest.raises(rv.RhovecError, match=words):
+            Index.build(texts, vectors=kernel, reading=wrong)  # type: ignore[arg-type]
+    schema = Schema((SchemaChannel("x_0"),), dt=0.5)
+    with pytest.raises(rv.RhovecError, match="leave out reading"):
+        Index.build(texts, schema=schema, reading=reading)
 
 
 def test_a_schema_is_kept(tmp_path: Path) -> None:

@@ -86,10 +86,10 @@ def test_where_and_why() -> None:
     assert str(found) == (
         "violated from 11.5 s to 12.5 s and 1 more time: speed < 120 fails by 6 km/h at 12 s"
     )
-    found = rv.explain("always (brake -> eventually[0,3] speed < 70)", log)
+    found = rv.explain("always (brake -> eventually[0,1.5] speed < 70)", log)
     assert str(found) == "violated from 11.5 s to 12 s: speed < 70 fails by 30 at 13 s"
     assert found.cause == {"brake": ((3, 3),), "speed": ((3, 6),)}
-    found = rv.explain("always (speed > 121 -> eventually[3,6] speed < 85)", log)
+    found = rv.explain("always (speed > 121 -> eventually[1.5,3] speed < 85)", log)
     assert str(found) == "open since 13.5 s: speed < 85 is unknown at 15 s, after the log"
     found = rv.explain("always speed < 130", {"speed": speed})
     assert str(found) == "holds so far: speed < 130 holds by 4 at sample 4"
@@ -126,3 +126,17 @@ def test_subformulae() -> None:
         "x > 0", "y > 1", "not ( y > 1 )", "( x > 0 until[0,2] not ( y > 1 ) )",
     ]  # fmt: skip
     assert phi.subformula(1) == rv.parse("y > 1")
+
+
+def test_with_a_step_the_bounds_of_a_text_are_seconds() -> None:
+    trace = {"x": [0.0, 0, 2]}
+    assert str(rv.explain("always[0,1] x < 1", trace, dt=0.5)) == (
+        "violated at 1 s: x < 1 fails by 1 at 1 s"
+    )
+    assert str(rv.explain("always[0,500 ms] x < 1", Sampled(trace, dt=0.5))).startswith("holds")
+    assert str(rv.explain("always[0,1] x < 1", trace)).startswith("holds")
+    units = {"x": "km/h"}
+    assert (
+        str(rv.explain("x < 1 m/s", trace, units=units))
+        == "holds: x < 3.6 holds by 3.6 km/h at sample 0"
+    )

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula import operators as ops
 from ..formula.core import Formula
+from ..formula.parser import parse
 from ..formula.programs import Programs
 from ..formula.reader import FormulaLike, as_formulae
 from .bounds import BEST, WORST, Lanes, names_of, run
@@ -136,16 +137,18 @@ def explain(
 
     trace: variable -> (P,), an array (V, P) with `variables`, or a `check.Sampled`; NaN is an unknown
         sample, and so are all before the first and after the last one.
-    dt: sampling step in seconds, so that times are seconds.
+    dt: sampling step in seconds; times, and the time bounds of a text, are then in seconds.
     begin: "unknown", or "held", which takes the first sample for the past before the trace.
     discrete: variables whose atoms have no margin, but are true or false (inf, -inf); by default those
         that are only compared with 0.5 and are always 0 or 1.
-    units: of the variables, for the margin.
+    units: of the variables, for the margin and for thresholds in other units.
     """
+    log = as_sampled(trace, variables, dt)
+    if isinstance(phi, str):
+        phi = parse(phi, dt=log.dt if dt is None else dt, units=units)
     formulae, single = as_formulae(phi)
     if not single:
         raise RhovecError("explain takes one formula; call it once for each")
-    log = as_sampled(trace, variables, dt)
     require(log, names_of(formulae))
     if discrete is None:
         discrete = flags(formulae, [log])

@@ -155,8 +155,9 @@ def build(
     if made is not None:
         requirements = reading.accepted(requirements, _probe(made, known))
     vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
+    kept = None if known or schema_for(made, None) else reading.kept(traces)
     with _vectors(requirements, vectors, known) as progress, Index.build(
-        _with_places(requirements), library, library=name, vectors=vectors, schema=known,
+        _with_places(requirements), library, library=name, vectors=vectors, schema=known, reading=kept,
         tags=split_names(tags), stored=stored, progress=progress,
     ) as index:  # fmt: skip
         _tell({"library": name or library, "formulae": len(index)}, as_json)
@@ -179,7 +180,7 @@ def add(
     """
     with _opened(library, name, space, formulae=True) as index:
         requirements = reading.accepted(
-            reading.requirements(index.schema), _probe(index.vectors, index.lowering)
+            reading.requirements(_known(index)), _probe(index.vectors, index.lowering)
         )
         with _vectors(requirements, index.vectors, index.lowering) as progress:
             ids = index.add(_with_places(requirements), tags=split_names(tags), progress=progress)
@@ -260,7 +261,7 @@ def search(
             rows = read_vectors(vectors)
             found, facts = choice(rows), [{"query": f"row {i}"} for i in range(len(rows))]
         else:
-            requirements = reading.requirements(index.schema)
+            requirements = reading.requirements(_known(index))
             with _vectors(requirements, index.vectors, index.lowering):
                 found = choice(requirements)
             named = origins(requirements, "query_")
@@ -426,6 +427,11 @@ def _opened(
             f"{name or library}: it was built with a model of yours; give it with --space"
         )
     return index
+
+
+def _known(index: Index) -> Schema | dict[str, Any] | None:
+    """How the library reads formulae."""
+    return index.schema or index.reading or None
 
 
 def _load(name: str | None) -> Vectors | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -276,14 +276,15 @@ class Reading(Files):
 
     def requirements(
         self,
-        schema: Schema | None = None,
+        schema: Schema | Mapping[str, Any] | None = None,
         traces: Traces | None = None,
         contents: list[tuple[str, bytes]] | None = None,
         dialect: str | None = None,
     ) -> list[Requirement]:
         """The arguments, then what the -F files hold, otherwise stdin.
 
-        A schema says what --dt, --discrete and --tolerance do. Arguments may use what files define.
+        A schema, or options of `parse` that a library was built with, say what --dt, --discrete,
+        --tolerance and --units do. Arguments may use what files define.
         contents: of the files or of stdin, if they were read before.
         """
         arguments = self.arguments()
@@ -325,20 +326,32 @@ class Reading(Files):
             )
         return traces.dt
 
-    def options(self, schema: Schema | None, traces: Traces | None) -> dict[str, Any]:
+    def options(
+        self, schema: Schema | Mapping[str, Any] | None, traces: Traces | None
+    ) -> dict[str, Any]:
         """The options of `parse`."""
         own: dict[str, Any] = {"dt": self.step(traces), "tolerance": self.tolerance}
         own["discrete"] = split_names(self.discrete)
         own["units"] = dict(pair(text, "--units", "speed=km/h") for text in self.units or ())
+        own["labels"] = self.codes()
         if schema is not None:
-            if any(value not in (None, [], {}) for value in own.values()):
-                raise RhovecError(
-                    "--dt, --discrete, --tolerance and --units: the schema says these"
-                )
-            own = schema.options()
+            known = schema.options() if isinstance(schema, Schema) else schema
+            for name, value in known.items():
+                if own[name] not in (None, [], {}) and not _same(name, own[name], value):
+                    raise RhovecError(
+                        f"--{name}: the schema, the space or the library says this; leave it out"
+                    )
+            own |= known
         if traces is not None:
             own["units"] = {**traces.units, **own["units"]}
-        return {**own, "rounding": self.rounding, "labels": self.codes()}
+        return {**own, "rounding": self.rounding}
+
+    def kept(self, traces: Traces | None) -> dict[str, Any]:
+        """The options of `parse` that a library keeps for the formulae that come later."""
+        found = self.options(None, traces)
+        return {
+            name: v for name, v in found.items() if v not in (None, [], {}) and name != "rounding"
+        }
 
     def codes(self) -> dict[str, dict[str, float]]:
         """What --labels asks for."""
@@ -427,6 +440,11 @@ class TraceFiles:
                 "--layout, --variables, --id-column and --time-column go with --traces"
             )
         return None
+
+
+def _same(name: str, asked: Any, known: Any) -> bool:
+    """Whether an option asks for what is known anyway."""
+    return exact_step(asked) == exact_step(known) if name == "dt" and known else asked == known
 
 
 def have_bounds(requirements: Iterable[Requirement]) -> bool:

@@ -39,6 +39,7 @@ class Facts:
     recipe: dict[str, Any] | None = None  # makes the vectors again, see vectors.py
     traces: bytes | None = None  # the traces that the recipe needs, as npy
     sizes: tuple[float, ...] | None = None  # usual sizes of the numbers, for int8, see numbers.py
+    reading: dict[str, Any] | None = None  # options of `parse` for texts, without a schema
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -65,8 +66,9 @@ class Facts:
     def to_json(self) -> str:
         """All but the traces."""
         known = asdict(self) | {"traces": None}
-        if self.sizes is None:
-            del known["sizes"]  # which libraries of float32 and float16 never had
+        for name in ("sizes", "reading"):  # which many libraries never had
+            if known[name] is None:
+                del known[name]
         return json.dumps(known, sort_keys=True)
 
     @classmethod

@@ -11,7 +11,7 @@ for another thread or process.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, repeat
@@ -21,7 +21,8 @@ from typing import Any, Self
 import numpy as np
 
 from ..errors import RhovecError
-from ..formula import Formula, Schema
+from ..formula import Formula, Schema, parse
+from ..formula.options import options_of
 from ..formula.reader import FormulaLike, as_formulae, is_single
 from ..formula.requirements import Requirement
 from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
@@ -51,6 +52,9 @@ MARGIN = 0.02  # below the threshold, where vectors may be wrong about a duplica
 TINY = 1e-9  # equivalent formulae may lack as much of kernel value 1
 NORM_ERROR = 0.01  # by how much the norm of a vector may differ from 1
 
+READING = ("dt", "discrete", "tolerance", "units", "labels")  # options that a library keeps
+
+Reader = Callable[[str], Formula]
 Names = str | Iterable[str]
 Tags = Names | Sequence[Iterable[str]]
 Requirements = str | Iterable[str | None] | None
@@ -100,6 +104,8 @@ class Index:
             )
         self.lowering = Schema.from_json(facts.schema) if facts.schema else None  # before embedding
         self.schema = self.lowering or _schema_of(made)  # how texts are read
+        self.reading = facts.reading or {}  # or, without a schema, with these options of `parse`
+        self._read = _reader(self.schema, self.reading)
         self.vectors = made  # None: unknown here, so that only vectors can be asked for
         self._kernel: Kernel | None = None
 
@@ -114,6 +120,7 @@ class Index:
         library: str | None = None,
         vectors: Vectors | Kernel | None = None,
         schema: Schema | None = None,
+        reading: Mapping[str, Any] | None = None,
         requirements: Requirements = None,
         tags: Tags = (),
         stored: Stored = "float32",
@@ -126,6 +133,8 @@ class Index:
         vectors: a space, such as a model, or a kernel whose signatures are taken; by default those of
             an StlKernel with 1000 traces of mu0, in as many variables as the formulae have.
         schema: lowers formulae in names and units to channels, for vectors made on mu0.
+        reading: options of `rv.parse` for texts, such as {"dt": 0.1}, now and whenever formulae are
+            added or searched for; a schema or a space has its own.
         requirements: an identifier for each formula, such as "REQ-12", or None for each without one;
             those that `read_requirements` read have their own.
         tags: for all formulae; or, in a list, a list for each.
@@ -139,21 +148,23 @@ class Index:
             raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
         if schema is not None and _schema_of(vectors) is not None:
             raise RhovecError("the space has its own names, units and scales; leave out schema")
+        if reading and (schema or _schema_of(vectors)) is not None:
+            raise RhovecError("the schema or the space says how texts are read; leave out reading")
+        read = _reader(schema or _schema_of(vectors), reading or {})
         items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
             items = list(items) if isinstance(items, Iterable) else items
-            parsed = _parsed(items, schema)
+            parsed = _parsed(items, read)
             items = [
                 item if isinstance(item, Requirement) else phi
                 for item, phi in zip(items, parsed, strict=True)
             ]
             vectors = usual_kernel(_lowered(parsed, schema))
         chosen = as_vectors(vectors)
-        read = schema or _schema_of(chosen)
         batches = _embedded(items, requirements, tags, chosen, read, schema, progress)
         first = next(batches)
         sizes = Numbers.learn(first.vectors).sizes if stored == "int8" else None
-        facts = describe(chosen, first.vectors.shape[1], schema, stored, sizes)
+        facts = describe(chosen, first.vectors.shape[1], schema, stored, sizes, reading)
         return cls(create(facts, chain([first], batches)), chosen)
 
     @classmethod
@@ -242,9 +253,7 @@ class Index:
         single = is_single(formulae)
         items: Any = [formulae] if single else formulae
         vectors = self._require_vectors()
-        batches = _embedded(
-            items, requirements, tags, vectors, self.schema, self.lowering, progress
-        )
+        batches = _embedded(items, requirements, tags, vectors, self._read, self.lowering, progress)
         ids = self._backend.add(batches)
         return ids[0] if single else list(ids)
 
@@ -349,7 +358,7 @@ class Index:
                 raise RhovecError("a query vector must be finite and not zero")
         else:
             single = is_single(query)
-            formulae = _parsed([query] if single else query, self.schema)
+            formulae = _parsed([query] if single else query, self._read)
             points = _vectors_of(formulae, self._require_vectors(), self.lowering)
             if points.shape[1] != facts.dimension:
                 raise RhovecError(
@@ -470,7 +479,7 @@ def _embedded(
     requirements: Requirements,
     tags: Tags,
     vectors: Vectors,
-    schema: Schema | None,
+    read: Reader | None,
     lowering: Schema | None,
     progress: Progress | None,
 ) -> Iterator[Batch]:
@@ -481,7 +490,7 @@ def _embedded(
     items, identifiers, labels = iter(formulae), identifiers_of(requirements), tags_of_each(tags)
     done = 0
     while chunk := list(islice(items, CHUNK)):
-        parsed = _parsed(chunk, schema)
+        parsed = _parsed(chunk, read)
         known = list(islice(identifiers, len(parsed)))
         named = list(islice(labels, len(parsed)))
         for each, word in ((known, "requirements"), (named, "tags")):
@@ -510,10 +519,22 @@ def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -
     return replace(item, formula=phi, id=identifier, tags=(*tags_of(item.tags), *tags))
 
 
-def _parsed(formulae: Iterable[FormulaLike], schema: Schema | None) -> list[Formula]:
-    """Formulae, parsed in the units and seconds of the schema if there is one."""
+def _reader(schema: Schema | None, reading: Mapping[str, Any]) -> Reader | None:
+    """How texts are read, unless plainly: by the schema, or with these options of `parse`."""
     if schema is not None:
-        formulae = [schema.parse(f) if isinstance(f, str) else f for f in formulae]
+        return schema.parse
+    unknown = reading.keys() - READING if isinstance(reading, Mapping) else {repr(reading)}
+    if unknown:
+        raise RhovecError(
+            f"reading takes the options {', '.join(READING)} of parse, not {min(map(str, unknown))}"
+        )
+    options_of(**reading)  # which refuses wrong values
+    return partial(parse, **reading) if reading else None
+
+
+def _parsed(formulae: Iterable[FormulaLike], read: Reader | None) -> list[Formula]:
+    if read is not None:
+        formulae = [read(f) if isinstance(f, str) else f for f in formulae]
     return as_formulae(formulae)[0]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from itertools import product
+from typing import Any
 
 from ..compare import default_measure
 from ..errors import RhovecError
@@ -25,6 +27,7 @@ def describe(
     schema: Schema | None = None,
     stored: Stored = "float32",
     sizes: tuple[float, ...] | None = None,
+    reading: Mapping[str, Any] | None = None,
 ) -> Facts:
     """The facts of a library with these vectors. sizes: `Numbers.learn` gives them, for int8."""
     recipe, data = vectors.recipe() if hasattr(vectors, "recipe") else (None, None)
@@ -36,7 +39,10 @@ def describe(
     kind = kind_of(vectors)
     sigma2 = _sigma2(vectors) if kind == "cosine" else None
     text = schema.to_json() if schema else None
-    return Facts(vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, data, sizes)
+    return Facts(
+        vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, data, sizes,
+        json.loads(json.dumps(dict(reading), default=_plain)) if reading else None,
+    )  # fmt: skip
 
 
 def vectors_of(facts: Facts) -> Vectors | None:
@@ -56,6 +62,11 @@ def usual_kernel(formulae: Iterable[Formula], n_traces: int | None = None) -> St
     """The kernel on mu0 with as many variables as formulae in x_0, x_1, ... need."""
     needed = default_measure(formulae)
     return StlKernel(BaseMeasure(max(3, needed.n_variables)), n_traces)
+
+
+def _plain(value: object) -> object:
+    """A set of names, or a decimal, as JSON can write it."""
+    return sorted(value) if isinstance(value, Set) else str(value)
 
 
 def _sigma2(vectors: Vectors) -> float:
