@@ -2,7 +2,8 @@
 
 New content goes to a temporary file in the same folder, under a name that nobody can predict and that
 is only ever created, never reused. It is flushed to disk and then takes its place in one step. After
-an exception the temporary file is removed; after a kill it may be left behind, as `.rhovec-*.tmp`.
+an exception the temporary file is removed; after a kill it may be left behind, as `.rhovec-*.tmp`, until
+`remove_leftovers(folder)` finds it a day later.
 
     write_file(path, data)                       bytes
     with writing(path) as stream: ...            a binary stream
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EEXIST
@@ -25,6 +27,9 @@ from typing import IO
 
 from .errors import RhovecError
 
+TEMPORARY = ".rhovec-*.tmp"
+LEFT_BEHIND = 86_400  # seconds after which nobody is still writing a file
+
 
 def read_file(path: str | Path) -> bytes:
     """The content of a file."""
@@ -32,6 +37,14 @@ def read_file(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the temporary files of programs that were killed while they wrote into a folder."""
+    for path in folder.glob(TEMPORARY):
+        with suppress(OSError):  # somebody else has removed it
+            if time.time() - path.stat().st_mtime > LEFT_BEHIND:
+                path.unlink()
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -58,7 +71,7 @@ def filling(
     """
     if new and os.path.lexists(path):
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path))
-    temporary = path.parent / f".rhovec-{secrets.token_hex(8)}.tmp"
+    temporary = path.parent / TEMPORARY.replace("*", secrets.token_hex(8))
     temporary.open("xb").close()
     claimed = False
     try:

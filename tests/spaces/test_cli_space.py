@@ -146,6 +146,9 @@ def test_mistakes_name_options(logs: Path, folder: Path, tmp_path: Path) -> None
     assert "no variable 'gaer'" in refused(
         "train", "space", "-t", logs, "-o", out, "--discrete", "gaer"
     )
+    assert "0.5 s apart, not 1 s; leave out --dt" in refused(
+        "train", "space", "-t", logs, "-o", out, "--dt", 1
+    )
     assert "cannot be written" in refused("train", "space", "-t", logs, "-o", logs / "x")
     for command in ("embed", "similarity"):
         schema = ("--schema", tmp_path / "s.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import shutil
 import signal
@@ -23,7 +24,7 @@ from safetensors.numpy import save as to_bytes
 
 import rhovec as rv
 from rhovec.errors import RhovecError
-from rhovec.files import write_file
+from rhovec.files import read_file, write_file
 from rhovec.formula.schema import SchemaChannel
 from rhovec.sklearn import StlVectorizer
 from rhovec.spaces import space as module
@@ -384,6 +385,35 @@ def test_two_programs_that_save_at_once_leave_a_whole_space(
     monkeypatch.setattr(store, "write_file", write)
     space.save(folder)
     assert rv.load(folder).fingerprint == space.fingerprint
+
+
+def test_a_space_that_others_save_meanwhile_is_read(
+    space: rv.Space, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two programs may replace the space several times between description and data."""
+    spaces = [rv.Space.fit(drives(seed=5), NAMES), space]
+    saved = 0
+
+    def read(path: Path | str) -> bytes:
+        nonlocal saved
+        content = read_file(path)
+        if str(path).endswith(store.DESCRIPTION) and saved < 5:
+            spaces[saved % 2].save(folder)
+            saved += 1
+        return content
+
+    monkeypatch.setattr(store, "read_file", read)
+    assert rv.load(folder).fingerprint == spaces[0].fingerprint
+    assert saved == 5
+
+
+def test_saving_removes_what_a_kill_left_behind(space: rv.Space, folder: Path) -> None:
+    old, new = folder / ".rhovec-0.tmp", folder / ".rhovec-1.tmp"
+    for path in (old, new):
+        path.write_bytes(b"traces")
+    os.utime(old, (time.time() - 100_000,) * 2)
+    space.save(folder)
+    assert not old.exists() and new.exists()  # which somebody may be writing
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ HINTS = {
     "with time_column=..., and their unit, if it is not s, with time_unit=...;": (
         "with --time-column, and their unit, if it is not s, with --time-unit;"
     ),
+    "s; leave out dt": "s; leave out --dt",
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.

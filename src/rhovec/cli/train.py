@@ -21,7 +21,7 @@ from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
 from .inputs import read_schema, split_names, tell_left_out
 from .output import note
-from .shared import JsonObject, TraceReading, formula_files, grouped, option
+from .shared import JsonObject, TraceFiles, TraceReading, formula_files, grouped, option
 
 OWN = "Traces of your own"
 
@@ -285,7 +285,7 @@ def space(
     """
     from ..spaces import Space
 
-    traces = reading.read_traces(skip_texts=True)
+    traces = TraceFiles.read_traces(reading, skip_texts=True)  # another step is refused below
     if traces is None:
         raise RhovecError("--traces: give the traces of your system")
     if reading.dt is None and traces.dt is not None:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import RhovecError, SchemaError
-from ..files import read_file, write_file
+from ..files import read_file, remove_leftovers, write_file
 from ..formula.schema import Schema
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
@@ -441,6 +441,7 @@ def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> N
     files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
         for file, content in files.items():
             write_file(folder / file, content)
     except OSError as error:

@@ -101,6 +101,10 @@ def schema_of(
             f"constant in the traces, so without a scale: {listed(constant)}; leave them out, give "
             "traces in which they move, or declare them discrete"
         )
+    if None not in (dt, given.dt) and dt != given.dt:
+        raise TraceError(
+            f"the times of the traces are {given.dt:g} s apart, not {dt:g} s; leave out dt"
+        )
     step = given.dt if dt is None else dt
     return Schema(tuple(channels), 1.0 if step is None else step, tolerance=tolerance)
 

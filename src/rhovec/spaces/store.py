@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RhovecError
-from ..files import read_file, write_file
+from ..files import read_file, remove_leftovers, write_file
 from ..formula import Schema
 from ..models.store import tensors_in
 
@@ -37,6 +38,7 @@ MIN_TRACES, MAX_TRACES = 33, 4096  # more than the fewest directions
 MAX_DIMENSION = 256
 MAX_ERROR = 1e-3  # of the directions' inner products; float32 leaves about 1e-6
 FACTS = ("error", "standard_error", "formulae", "seed", "traces")
+ATTEMPTS = 20  # to read a folder into which others save
 DIGEST = "digest"  # of the rest of the description
 
 
@@ -133,6 +135,7 @@ def save(folder: Path, content: Content) -> None:
     text = json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
         complete = False
         while not complete:
             write_file(folder / description["data"], data)
@@ -153,7 +156,7 @@ def read(folder: Path) -> Content:
         raise RhovecError(f"there is no space: {folder} is not a folder")
     if not os.path.exists(where):
         raise RhovecError(f"{folder}: there is no space in this folder, as it has no {DESCRIPTION}")
-    for last in (False, True):  # a space that is saved meanwhile has a new data file
+    for left in reversed(range(ATTEMPTS)):  # a space that is saved meanwhile has a new data file
         content = read_file(where)
         try:
             description = json.loads(content)
@@ -165,8 +168,9 @@ def read(folder: Path) -> Content:
             data = read_file(path)
             break
         except RhovecError:
-            if last:
+            if not left:
                 raise
+            time.sleep(0.02)
     return unpack(description, data, str(folder))
 
 

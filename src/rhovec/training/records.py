@@ -28,7 +28,7 @@ from torch.nn import Module
 
 from .. import machine
 from ..errors import RhovecError, RhovecWarning
-from ..files import write_file
+from ..files import remove_leftovers, write_file
 
 POINTER = "checkpoint.json"
 
@@ -119,6 +119,7 @@ def open_record(folder: Path, config: Any) -> None:
     """Start the folder's record, or check that it is of this run and cut its log at the checkpoint."""
     there = folder / "config.json"
     asked = asdict(config)
+    remove_leftovers(folder)
     if not there.exists():
         write_json(there, asked)
         write_json(folder / "environment.json", environment(config.device))
