@@ -97,6 +97,13 @@ def test_what_is_no_list_of_formulae(wrong: object) -> None:
         StlVectorizer().transform(wrong)
 
 
+def test_what_is_no_space() -> None:
+    with pytest.raises(RhovecError, match="model must be a space"):
+        StlVectorizer(5).transform(["x_0 > 0"])  # type: ignore[arg-type]
+    with pytest.raises(RhovecError, match="device goes with the name"):
+        StlVectorizer(rv.load(), device="cpu").transform(["x_0 > 0"])
+
+
 def test_without_sklearn_one_line_says_what_to_install() -> None:
     code = "import sys; sys.modules['sklearn'] = None; import rhovec.sklearn"
     run = subprocess.run(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import rhovec as rv
 from rhovec.errors import MissingDependencyError, TraceError
 from rhovec.formula import parse
 from rhovec.traces import Traces, read_logs, read_traces
@@ -43,6 +44,21 @@ def traces(draw: st.DrawFn) -> Traces:
     values = [rng.normal(size=(len(names), p)) * 10.0 ** rng.integers(-9, 9) for p in lengths]
     dt = draw(st.sampled_from([0.1, 0.25, 1.0, 0.001, 300.0])) if max(lengths) > 1 else None
     return Traces(tuple(names), values, tuple(f"run {i}" for i in range(len(lengths))), dt)
+
+
+def test_traces_of_files_are_taken_as_they_are() -> None:
+    made = Traces(
+        ("a", "b"), [np.array([[1.0, 2], [3, 4]]), np.array([[5.0], [6]])], ("p", "q"), 0.5
+    )
+    phi = "always (a < 4 and b > 2)"
+    expected = rv.robustness(phi, made.values, variables=made.variables)
+    assert np.array_equal(rv.robustness(phi, made), expected)
+    measure = rv.TraceMeasure(made)
+    assert measure.variables == ("a", "b")
+    assert np.array_equal(rv.robustness(phi, measure), expected)
+    for take in (rv.TraceMeasure, lambda x, names: rv.robustness(phi, x, variables=names)):
+        with pytest.raises(TraceError, match="leave out variables"):
+            take(made, ["a", "b"])
 
 
 def wide_rows(made: Traces, start: float) -> list[list[str]]:

@@ -214,3 +214,8 @@ def test_names_and_labels_are_found_before_parsing() -> None:
     assert not {"D", "R"} & names_in(texts)
     for text in texts:
         assert parse(text, labels=labels_in(texts)).variables
+
+
+def test_what_is_no_log() -> None:
+    with pytest.raises(TraceError, match=r"rv\.read_logs gives, not 'a\.csv'"):
+        resample("a.csv", 0.1)  # type: ignore[arg-type]

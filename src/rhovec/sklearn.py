@@ -87,6 +87,10 @@ class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     def _space(self) -> Any:
         if self.model is None or isinstance(self.model, str | Path):
             return _load(self.model, self.device)
+        if self.device is not None:
+            raise RhovecError("device goes with the name of a model; a space or model has its own")
+        if not hasattr(self.model, "embed"):
+            raise RhovecError(f"model must be a space, a model or its name, not {self.model!r:.80}")
         return self.model
 
     @property

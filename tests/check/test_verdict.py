@@ -336,6 +336,9 @@ def test_misuse_is_refused() -> None:
         verdicts("x > 0", [{"x": [1.0]}], begin="hold")
     with pytest.raises(RhovecError, match="no logs"):
         verdicts("x > 0", [])
+    for log in ({"x": [1.0]}, Sampled({"x": np.ones(1)}), "log.csv", 3):
+        with pytest.raises(RhovecError, match=r"write \[log\]"):
+            verdicts("x > 0", log)  # type: ignore[arg-type]
 
 
 def test_long_logs_are_cut_into_pieces_without_a_difference(

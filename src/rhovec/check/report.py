@@ -174,7 +174,9 @@ def plan_of(
     """
     if begin not in ("unknown", "held"):
         raise RhovecError(f'begin must be "unknown" or "held", not {begin!r}')
-    if resample is not None and not 0 < resample < float("inf"):
+    if resample is not None and (
+        not isinstance(resample, int | float) or not 0 < resample < float("inf")
+    ):
         raise RhovecError(f"resample must be a positive number of seconds, not {resample!r}")
     if resample is not None and dt is not None:
         raise RhovecError(

@@ -9,7 +9,7 @@ be called open. It is exact where the formula uses every variable in one directi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -157,6 +157,8 @@ def verdicts(
     """
     if begin not in ("unknown", "held"):
         raise RhovecError(f'begin must be "unknown" or "held", not {begin!r}')
+    if isinstance(logs, Mapping | str | Sampled) or not isinstance(logs, Iterable):
+        raise RhovecError(f"logs must be a list of them, not {type(logs).__name__}; write [log]")
     if not len(logs):
         raise RhovecError("no logs given")
     given, _ = as_formulae(formulae)

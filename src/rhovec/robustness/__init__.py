@@ -35,7 +35,8 @@ def robustness(
     """How strongly traces satisfy formulae: (B, N) at time 0; with trace=True (B, N, P).
 
     A single formula drops the first axis. traces is (N, V, P) with variables x_0, x_1, ... or
-    `variables`; or a dict name -> (N, P); or a list of (V, P_i), for which trace=True returns a list.
+    `variables`; or a dict name -> (N, P); or a list of (V, P_i), or what `read_traces` returns, for
+    which trace=True returns a list.
     NumPy in, NumPy out; torch in, torch out, on the same device, with gradients.
 
     end: "hold" extends a trace by its first and last sample; "strict" refuses a formula that looks

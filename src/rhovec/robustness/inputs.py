@@ -1,7 +1,8 @@
 """What may be given as traces, brought into one form: an array (N, V, P) and the variables' names.
 
-Accepted: an array (N, V, P), a dict from name to (N, P), a list of (V, P_i) of different lengths;
-numpy or torch. Everything wrong with them is named here, before an engine sees them.
+Accepted: an array (N, V, P), a dict from name to (N, P), a list of (V, P_i) of different lengths, numpy
+or torch; and traces that were read from files. What is wrong with them is named here, before an engine
+sees them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from ..traces.measure import held_to_one_length
+from ..traces.measure import TraceMeasure, held_to_one_length
+from ..traces.reading import Traces
 
 _CHECK_BLOCK = 1 << 17  # numbers tested for finiteness at a time, so that they stay in the cache
 
@@ -32,6 +34,10 @@ class TraceArray:
 def as_trace_array(traces: Any, variables: Sequence[str] | None, used: Sequence[str]) -> TraceArray:
     """Traces in one form; `used` are the variables that the formulae read."""
     lengths = None
+    if isinstance(traces, Traces | TraceMeasure):
+        if variables is not None:
+            raise TraceError("these traces have names already; leave out variables")
+        traces, variables = traces.values, traces.variables
     if isinstance(traces, Mapping):
         if variables is not None:
             raise TraceError("variables=... goes with an array; a dict names its own variables")

@@ -45,12 +45,8 @@ def as_given(traces: Any, variables: Sequence[str] | None) -> Given:
     """Traces in any form that `rv.robustness` takes, or as `rv.read_traces` or a measure hold them."""
     dt: float | None = None
     units: Mapping[str, str] = {}
-    if isinstance(traces, Traces | TraceMeasure):
-        if variables is not None:
-            raise TraceError("these traces have names already; leave out variables")
-        if isinstance(traces, Traces):
-            dt, units = traces.dt, traces.units
-        traces, variables = traces.values, traces.variables
+    if isinstance(traces, Traces):
+        dt, units = traces.dt, traces.units
     if isinstance(traces, str | Path):
         raise TraceError("traces must be numbers: read files with rv.read_traces")
     used = list(traces) if isinstance(traces, Mapping) else []

@@ -156,7 +156,7 @@ class Space:
 
     def save(self, folder: str | Path) -> None:
         """Write the space to a folder, atomically: after a kill there is the old space or this one."""
-        store.save(Path(folder), self._content)
+        store.save(store.as_folder(folder), self._content)
 
     # -- facts -----------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import TraceError
 from ..machine import cores, memory
-from .reading import PathLike, as_names, listed, read_traces
+from .reading import PathLike, Traces, as_names, listed, read_traces
 
 if TYPE_CHECKING:
     import torch
@@ -152,14 +152,20 @@ class BaseMeasure:
 class TraceMeasure:
     """The user's own traces as a measure: each is as likely as any other.
 
-    traces: (N, V, P), or a list of (V, P_i); shorter traces are extended to the longest one by
-        holding their last sample.
+    traces: (N, V, P), a list of (V, P_i), or what `read_traces` returns; shorter traces are extended
+        to the longest one by holding their last sample.
     variables: the names of axis V (default: x_0, x_1, ...).
     """
 
     def __init__(
-        self, traces: np.ndarray | Sequence[np.ndarray], variables: Sequence[str] | None = None
+        self,
+        traces: np.ndarray | Sequence[np.ndarray] | Traces,
+        variables: Sequence[str] | None = None,
     ):
+        if isinstance(traces, Traces):
+            if variables is not None:
+                raise TraceError("these traces have names already; leave out variables")
+            variables, traces = traces.variables, traces.values
         if isinstance(traces, list | tuple):
             if not traces:
                 raise TraceError("no traces given: the list is empty")
@@ -182,8 +188,7 @@ class TraceMeasure:
     @classmethod
     def read(cls, paths: PathLike | Sequence[PathLike], **options: Any) -> TraceMeasure:
         """Read the traces of files; the options are those of `read_traces`."""
-        found = read_traces(paths, **options)
-        return cls(found.values, found.variables)
+        return cls(read_traces(paths, **options))
 
     def __repr__(self) -> str:
         n, _, points = self.values.shape

@@ -26,7 +26,7 @@ MAX_JITTER = 0.1  # of a step: rounding the times of a file to a few digits may 
 class Traces:
     """Traces over the same variables; their lengths may differ.
 
-    `rv.robustness(formulae, traces.values, variables=traces.variables)` evaluates formulae on them.
+    `rv.robustness(formulae, traces)` evaluates formulae on them; the time bounds of texts count samples.
     """
 
     variables: tuple[str, ...]

@@ -87,6 +87,8 @@ def resample(
     max_gap: seconds between two samples of a channel beyond which it is unknown between them.
     hold: channels of numbers that keep their last value until the next one.
     """
+    if not isinstance(log, Log):
+        raise TraceError(f"log must be one of those that rv.read_logs gives, not {log!r:.80}")
     if missing not in (None, "hold", "interpolate", "error"):
         raise TraceError(f'missing must be "hold", "interpolate" or "error", not {missing!r}')
     if max_gap is not None and not max_gap >= 0:
