@@ -316,6 +316,20 @@ def test_labels_without_given_codes_are_no_numbers(tmp_path: Path) -> None:
     assert "2 holds so far" in out
 
 
+def test_labels_that_no_log_has_are_named(tmp_path: Path) -> None:
+    for name, gears in (("a", "PD"), ("b", "DN")):
+        rows = [f"{i},{gear}" for i, gear in enumerate(gears)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["time,gear", *rows]))
+    out, _ = check('always gear != "R" and eventually (gear == "N" or gear == "d")', "-t", tmp_path)
+    assert 'In no log is gear "R" or "d"; it is "D", "N" and "P".' in out
+    out, _ = check('always (gear == "N" or gear == "D" or gear == "P")', "-t", tmp_path)
+    assert "In no log" not in out
+    given = ("--labels", "gear=P:0,D:1,R:2")
+    (tmp_path / "c.csv").write_text("time,gear\n0,0\n1,1\n")
+    out, _ = check('always gear != "R"', "-t", tmp_path / "c.csv", *given)
+    assert 'In no log is gear "R"; it is "D" and "P".' in out
+
+
 def test_requirements_without_a_channel_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,x\n0,1\n")
     _, err = check("A: true", "-t", tmp_path / "a.csv", code=2)

@@ -20,7 +20,7 @@ from ..formula.derived import Derived
 from ..formula.options import ANY_UNIT
 from ..formula.printer import channel_text
 from ..formula.requirements import Number, Requirement, Statement, resolve
-from ..traces import Grid, Log, derive, resample
+from ..traces import Channel, Grid, Log, derive, resample
 from ..traces.logs import as_log, read_file
 from ..traces.remote import local_copy
 from ..traces.resampling import Missing
@@ -62,6 +62,7 @@ class Checked:
     notes: list[str] = field(default_factory=list)  # what was repaired
     samples: int = 0  # on the grids, of all channels
     moments: dict[str, Moments] = field(default_factory=dict)  # of the expressions of atoms
+    labels: dict[str, set[str]] = field(default_factory=dict)  # that channels have in the logs
 
     def refuse(self, message: str) -> None:
         self.unread.append(Unread(self.file, message))
@@ -204,7 +205,8 @@ def _ready(
     names = {name for r in _able(known, derived, lacking) for name in r.formula.variables}
     for name, part in parts if names else ():
         try:
-            grid = _grid(plan, derived, names, _timed(plan, as_log(name, part, plan.reading)))
+            log = _timed(plan, as_log(name, part, plan.reading))
+            grid = _grid(plan, derived, names, log)
         except RhovecError as error:
             file.refuse(str(error) if part.id == "" else f"{error} (trace {part.id})")
             continue
@@ -212,7 +214,16 @@ def _ready(
         file.samples += grid.values.size
         file.made += [Made(name, f.channel, f.made_up, f.unknown, str(f)) for f in grid.report]
         file.notes += [f"{name}: {text}" for text in grid.notes]
+        for channel in plan.reading.labels.keys() & log.channels:
+            seen = _labels_in(log.channels[channel], plan.reading.labels[channel])
+            file.labels.setdefault(channel, set()).update(seen)
         yield _Ready(file, grid, lacking)
+
+
+def _labels_in(channel: Channel, codes: Mapping[str, float]) -> set[str]:
+    """The labels that a channel has; codes: of those that formulae mention."""
+    found = set(np.unique(channel.values).tolist())
+    return {label for label, code in {**codes, **(channel.labels or {})}.items() if code in found}
 
 
 def _reading(plan: Plan, path: Path) -> Options:

@@ -93,6 +93,7 @@ def page(report: Report) -> str:
         "Open": _open(waiting, places),
         "Depends on resampling": _doubtful(report),
         "Responses": _responses(report),
+        "Labels": [f"<p>{escape(line)}</p>" for line in report.unseen],
         "Resampling": _resampling(report),
     }
     shown = {title: body for title, body in sections.items() if body}

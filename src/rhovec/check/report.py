@@ -56,6 +56,7 @@ class Report:
     samples: int  # on the grids, of all channels
     scales: Mapping[str, float]  # standard deviation of the expressions that atoms compare
     resample: float | None
+    unseen: tuple[str, ...] = ()  # sentences about labels that are in no log
 
     def of(self, outcome: Outcome) -> list[Row]:
         return [row for row in self.rows if row.verdict == outcome]
@@ -392,4 +393,24 @@ def report_of(
         sum(one.samples for one in results),
         {channel: one.deviation for channel, one in moments.items()},
         plan.resample,
+        tuple(_unseen(plan, results)),
     )
+
+
+def _quoted(labels: Sequence[str], word: str) -> str:
+    """Some of the labels, in quotation marks."""
+    shown = [f'"{label}"' for label in labels[:8]]
+    if len(labels) > 8:
+        shown.append(f"{len(labels) - 8} others")
+    return f"{', '.join(shown[:-1])} {word} {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
+def _unseen(plan: Plan, results: Sequence[Checked]) -> Iterator[str]:
+    """Labels that requirements compare a channel with and that no log has, perhaps misspelt."""
+    for channel, compared in labels_in(s.text for s in plan.statements).items():
+        logs = [one.labels[channel] for one in results if channel in one.labels]
+        seen = set[str]().union(*logs)
+        absent = [label for label in compared if label not in seen]
+        if logs and absent:
+            there = _quoted(sorted(seen), "and") or "something else"
+            yield f"In no log is {channel} {_quoted(absent, 'or')}; it is {there}."

@@ -309,7 +309,7 @@ def _summarise(report: Report, out: Console) -> None:
         "Depends on resampling", _list([("", row, words.doubt(row)) for row in report.doubtful])
     )
     section("Responses", _responses(report))
-    for line in words.resampling(report):
+    for line in [*report.unseen, *words.resampling(report)]:
         out.print()
         out.print(cell(line))
 

@@ -389,7 +389,7 @@ def _report(found: SetComparison) -> Iterator[str]:
         for a, b, relation, *_ in found.proved
         if relation == "contradicts"
     ]
-    yield from [*lines, *shortened(implied), *shortened(excluded)] or ["  no relation"]
+    yield from [*lines, *shortened(implied), *shortened(excluded)] or ["  nothing"]
     follow = sum(r.relation == "implies" for r in found.proved) - len(found.direct)
     if follow > 0:
         yield f"  implications that follow from these: {follow:,}"
@@ -400,7 +400,7 @@ def _report(found: SetComparison) -> Iterator[str]:
             f"  {label(r.a)} {WORDS[r.relation]} {label(r.b)}: {evidence(r, found.n_traces)}"
             for r in found.suggested
         ]
-        yield from shortened(rows) or ["  no relation"]
+        yield from shortened(rows) or ["  nothing"]
         yield from (f"  {line}" for line in vacuity(found))
     if found.undecided or found.doubtful:
         yield ""
