@@ -213,7 +213,7 @@ def cut(
     upper = np.triu_indices(len(probes), 1)
     exact = kernel_of_cosine(np.clip(probes @ probes.T, -1, 1)[upper].astype(np.float64), sigma2)
     for size in (d for d in DIMENSIONS if d <= found.shape[1]):
-        basis = _with_sketch(found[:, : principal(size)], size, seed)
+        basis = with_sketch(found[:, : principal(size)], size, seed)
         near = vectors_of(probes, basis.astype(np.float64))[0]
         near = kernel_of_cosine(np.clip(near @ near.T, -1, 1)[upper], sigma2)
         reached = float(np.abs(near - exact).mean())
@@ -227,7 +227,7 @@ def principal(size: int) -> int:
     return size - size // 4
 
 
-def _with_sketch(found: np.ndarray, size: int, seed: int) -> np.ndarray:
+def with_sketch(found: np.ndarray, size: int, seed: int) -> np.ndarray:
     """(N, size) float32: the directions, and random ones that are orthogonal to them."""
     rng = np.random.default_rng(seed)
     other = rng.standard_normal((len(found), size - found.shape[1]))

@@ -28,6 +28,7 @@ from ..kernel import Teacher as Kernel
 from ..models.heads import Head
 from ..models.model import KERNELS
 from ..robustness import cpu, lowering
+from ..spaces.fitting import find_directions, principal, with_sketch
 from ..traces import BaseMeasure, TraceMeasure
 from .loop import RunConfig
 
@@ -172,6 +173,7 @@ class TraceTeacher(OnlineTeacher):
         order = np.random.default_rng(kernel.seed).permutation(len(values))
         self.aimed = self.all[np.sort(order[: self.traces])]
         self.basis: Tensor | None = None
+        self.count = 0
 
     def __call__(self, prepared: tuple[Programs, Any], seed: int, times: int = 1) -> Tensor:
         if self.basis is None:
@@ -184,17 +186,25 @@ class TraceTeacher(OnlineTeacher):
         return torch.cat([kernel, self.directions(features)], 1)
 
     def aim(self, features: Tensor, count: int) -> Tensor:
-        """Aim at the `count` directions, (N, count), in which features (B, N) vary most."""
-        rows = normalize(features, dim=1).double()
-        _, axes = torch.linalg.eigh(rows.T @ rows)
-        axes = axes[:, -count:].float()
-        self.basis = pad(axes, (0, count - axes.shape[1]))
+        """Aim at `count` directions: those that an exact space of these traces would have, fitted on
+        features (B, N)."""
+        rows = normalize(features, dim=1).cpu().numpy()
+        self.count, size = count, min(count, rows.shape[1])
+        found = find_directions(rows, np.ones(len(rows)), seed=0)[:, : principal(size)]
+        self.basis = torch.from_numpy(with_sketch(found, size, seed=0)).to(features.device)
         return self.basis
 
     def directions(self, features: Tensor) -> Tensor:
-        """Unit rows (B, count), whose inner products are nearly the cosines of these features."""
+        """Unit rows (B, count), whose inner products are nearly the cosines of these features.
+
+        As `spaces.fitting.vectors_of`: what the principal directions miss is the length of the others.
+        """
         assert self.basis is not None
-        return normalize(normalize(features, dim=1) @ self.basis, dim=1)
+        rows = normalize(features, dim=1) @ self.basis
+        leading, rest = rows.tensor_split([principal(rows.shape[1])], dim=1)
+        missed = (1 - leading.square().sum(1, keepdim=True)).clamp(min=0).sqrt()
+        out = normalize(torch.cat([leading, missed * normalize(rest, dim=1)], 1), dim=1)
+        return pad(out, (0, self.count - out.shape[1]))  # few traces have few directions
 
     def draw(self, n: int) -> tuple[Tensor, float]:
         total = len(self.all)
