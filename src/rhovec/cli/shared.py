@@ -88,6 +88,7 @@ Points = Annotated[
     int | None, option(help="Points of a random trace (default: 100).", rich_help_panel=TRACES)
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_panel=TRACES)]
+TIME_UNIT = "Unit of the times: s, ms, us, ns, min or h (default: that of the header, or s)."
 ModelPath = Annotated[
     str | None,
     option(
@@ -390,6 +391,7 @@ class TraceFiles:
         str | None,
         option(help="Column of times (default: time, t or timestamp).", rich_help_panel=TRACES),
     ] = None
+    time_unit: Annotated[str | None, option(help=TIME_UNIT, rich_help_panel=TRACES)] = None
     variables: Annotated[
         str,
         option(
@@ -416,15 +418,15 @@ class TraceFiles:
         if self.traces:
             found = read_traces(
                 self.traces, layout=self.layout, variables=self.chosen(),
-                id_column=self.id_column, time_column=self.time_column,
+                id_column=self.id_column, time_column=self.time_column, time_unit=self.time_unit,
                 mentioned=names_in(mentioned), skip_texts=skip_texts,
             )  # fmt: skip
             tell_left_out(found)
             return found
-        given = (self.layout, self.variables, self.id_column, self.time_column)
-        if given != ("auto", "", None, None):
+        given = (self.layout, self.variables, self.id_column, self.time_column, self.time_unit)
+        if given != ("auto", "", None, None, None):
             raise RhovecError(
-                "--layout, --variables, --id-column and --time-column go with --traces"
+                "--layout, --variables, --id-column, --time-column and --time-unit go with --traces"
             )
         return None
 

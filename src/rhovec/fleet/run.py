@@ -109,6 +109,7 @@ def evaluate_files(
     variables: Sequence[str] | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
+    time_unit: str | None = None,
     dt: float | None = None,
     end: str = "hold",
     progress: Callable[[float], object] | None = None,
@@ -116,7 +117,7 @@ def evaluate_files(
     """Evaluate formulae on the traces of files: those that are named, and all in and below folders.
 
     source: paths, or s3://bucket/runs/. Samples must be complete and even, as for `read_traces`, which
-        explains layout, variables, id_column and time_column.
+        explains layout, variables, id_column, time_column and time_unit.
     out: a folder for one result file per task, here or in object storage. The same call resumes a run
         that was ended.
     client: a `distributed.Client`, whose workers can read the files; by default this machine's cores.
@@ -136,7 +137,9 @@ def evaluate_files(
     step = None if dt is None else float(exact_step(dt))
     names = None if variables is None else as_names(variables)
     used = tuple(dict.fromkeys(name for phi in listed for name in phi.variables)) or None
-    options = checked(Options(layout, names or used, id_column, time_column, strict=True, dt=step))
+    options = checked(
+        Options(layout, names or used, id_column, time_column, time_unit, strict=True, dt=step)
+    )
     place = None if out is None else parts.folder_of(out)
     files = [
         file

@@ -63,6 +63,12 @@ def split_unit(header: str) -> tuple[str, str | None]:
     return found["name"], None if unit in ("", "-", "1") else unit
 
 
+def time_unit_of(header: str) -> str | None:
+    """Unit of a time column: that in brackets, or a last word that is one, `time_ms` or `tMs`."""
+    word = re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", header)[-1].lower()
+    return split_unit(header)[1] or (word if word in SECONDS else None)
+
+
 def codes_of(cells: Sequence[str], known: dict[str, int]) -> Iterator[int]:
     """The code of each cell; texts that are not yet known get the next ones."""
     own = {cell: known.setdefault(cell.strip(), len(known)) for cell in dict.fromkeys(cells)}

@@ -91,7 +91,7 @@ def read_logs(
         `channel`, `name`) and `value`, and "rows" one row per log; "auto" tells wide from long.
     id_column: the column that tells the logs of a table apart (default: `trace`, `id` or `trace_id`).
     time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`).
-    time_unit: their unit (default: that of the header, as in `Time (ms)`, or seconds).
+    time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
     flags: channels that formulae use as flags: where a file has only 0 and 1, these are not numbers.

@@ -44,6 +44,7 @@ def read_traces(
     variables: Sequence[str] | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
+    time_unit: str | None = None,
     mentioned: Collection[str] = (),
     skip_texts: bool = False,
 ) -> Traces:
@@ -59,6 +60,7 @@ def read_traces(
         `trace_id`, if the table has one of them).
     time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
         has one of them and it is not among the variables).
+    time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     mentioned: names that matter, which may be whole headers. If a column cannot be read, only columns of
         these names are.
     skip_texts: leave out columns in which no trace has a number, unless `variables` names them.
@@ -67,7 +69,7 @@ def read_traces(
     skip_texts = skip_texts and names is None
     options = checked(
         Options(
-            layout, names, id_column, time_column, strict=True, skip_texts=skip_texts,
+            layout, names, id_column, time_column, time_unit, strict=True, skip_texts=skip_texts,
             mentioned=frozenset(mentioned),
         )
     )  # fmt: skip

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, Protocol
 import numpy as np
 
 from ..errors import TraceError
-from .cells import SECONDS, Series, split_unit
+from .cells import SECONDS, Series, split_unit, time_unit_of
 
 ID_COLUMNS = ("trace", "id", "trace_id")
 TIME_COLUMNS = ("time", "t", "timestamp")
@@ -240,7 +240,7 @@ def _time_unit(
     """The unit of the time column that its header or the options name."""
     unit = options.time_unit
     if unit is None and place is not None:
-        unit = split_unit(header[place])[1]
+        unit = time_unit_of(header[place])
     if unit is not None and unit not in SECONDS:
         raise TraceError(
             f"{source}: the times are in {unit!r}, which is not a unit of time; name one of "
