@@ -367,7 +367,7 @@ class TraceFiles:
             "--traces",
             "-t",
             metavar="PATH",
-            help="A .csv, .tsv, .parquet, .mat, .npy or .npz file of traces, or a folder of them. "
+            help="A .csv, .tsv, .txt, .parquet, .mat, .npy or .npz file of traces, or a folder of them. "
             "May be repeated.",
             rich_help_panel=TRACES,
         ),

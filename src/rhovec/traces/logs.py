@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import splitext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import RhovecWarning, TraceError
 from ..formula.core import natural_key
 from .binary import read_frame, read_mat, read_npy, read_npz, read_parquet
 from .cells import SECONDS, Kind, Series
@@ -29,7 +31,6 @@ READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".parquet": read_parquet,
     ".mat": read_mat,
 }
-IN_FOLDERS = tuple(suffix for suffix in READERS if suffix != ".txt")  # a .txt there may be a note
 
 PathLike = str | Path
 
@@ -139,10 +140,11 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            found = [f for f in path.iterdir() if f.suffix.lower() in IN_FOLDERS and f.is_file()]
+            inside = (file.name + "/" * (not file.is_file()) for file in path.iterdir())
+            found = chosen(path, inside, READERS)
             if not found:
-                raise TraceError(f"{path}: this folder has no {', '.join(IN_FOLDERS)} file")
-            files += sorted(found, key=lambda f: natural_key(f.name))
+                raise TraceError(f"{path}: this folder has no {', '.join(READERS)} file")
+            files += [path / name for name in sorted(found, key=natural_key)]
         elif not path.exists():
             raise TraceError(f"{path}: no such file")
         elif path.suffix.lower() not in READERS:
@@ -152,6 +154,19 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     if not files:
         raise TraceError("no trace file given")
     return files
+
+
+def chosen(folder: PathLike, names: Iterable[str], suffixes: Collection[str]) -> list[str]:
+    """The files to read of those in a folder, where what is no file ends in a slash.
+
+    A warning names the rest, but for hidden files and locks.
+    """
+    visible = [n for n in names if not any(part.startswith((".", "~")) for part in n.split("/"))]
+    found = [name for name in visible if splitext(name)[1].lower() in suffixes]
+    rest = sorted(set(visible) - set(found), key=natural_key)
+    if found and rest:
+        warnings.warn(f"{folder}: not read: {listed(rest)}", RhovecWarning, stacklevel=2)
+    return found
 
 
 def named_files(files: Sequence[Path]) -> list[tuple[str, Path]]:
