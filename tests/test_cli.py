@@ -96,7 +96,7 @@ def test_requirement_files_have_identifiers_and_comments(tmp_path: Path) -> None
 
 def test_formulae_of_a_table(tmp_path: Path) -> None:
     file = tmp_path / "r.csv"
-    file.write_text('name,formula\na,"x_0 > 1"\nb,\nc,"\'-x_0 > 1"\n')
+    file.write_text('name,formula\na,"x_0 > 1"\n,\nc,"\'-x_0 > 1"\n')
     assert [r.text for r in Reading([str(file)]).requirements()] == ["x_0 > 1", "-x_0 > 1"]
     file.write_text('name,formula\na,"x_0 > 1"\nc,"x_0 >"\n')
     assert refused("parse", "-F", file).startswith(f"{file}:3, column 6: expected")
