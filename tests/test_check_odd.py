@@ -113,6 +113,34 @@ def test_times_of_another_name_are_asked_for(tmp_path: Path, header: str) -> Non
     assert runner.invoke(app, [*command, "--dt", "1"]).exit_code == 0  # samples, on request
 
 
+def test_a_single_sample_has_the_step_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    for text in ("time,v\n0,5\n", "v\n5\n"):
+        path.write_text(text)
+        command = ["check", "eventually[0.1,0.2] v > 6", "-t", str(path), "--json"]
+        result = runner.invoke(app, [*command, "--dt", "0.1"])
+        assert result.exit_code == 0, result.output
+        (row,) = map(json.loads, result.stdout.splitlines())
+        assert row["verdict"] == "open"
+    path.write_text("time,v\n0,5\n")
+    result = runner.invoke(app, command)
+    assert result.exit_code == 2 and "a single sample has no step" in result.stderr
+    assert "give --dt, the sampling step" in result.stderr
+    assert runner.invoke(app, ["check", "always v < 6", "-t", str(path)]).exit_code == 0
+    result = runner.invoke(app, ["robustness", "v > 6", "-t", str(path), "--dt", "auto"])
+    assert result.exit_code == 2 and "at least two samples" in result.stderr
+
+
+def test_times_may_not_contradict_the_step_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,v\n0,5\n0.1,5\n0.2,5\n")
+    command = ["check", "always[0,0.1] v < 6", "-t", str(path), "--dt"]
+    assert runner.invoke(app, [*command, "0.1"]).exit_code == 0
+    result = runner.invoke(app, [*command, "0.05"])
+    assert result.exit_code == 2
+    assert "its times are 0.1 s apart, not 0.05 s; check it without --dt" in result.stderr
+
+
 def test_a_column_of_times_may_be_what_a_requirement_is_about(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("elapsed,v\n1,2\n2,2\n3,2\n")

@@ -120,7 +120,7 @@ def test_a_folder_is_a_trace_a_file(tmp_path: Path) -> None:
 
 def test_what_is_not_read_of_a_folder_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", "x", "1")
-    for name in ("b.csv.gz", "c.log"):
+    for name in ("b.csv.gz", "c.log", "r.stl"):
         write(tmp_path / name, "x", "1")
     (tmp_path / "d.csv").mkdir()
     with pytest.warns(RhovecWarning, match=r": not read: b\.csv\.gz, c\.log, d\.csv/$"):

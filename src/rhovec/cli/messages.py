@@ -52,6 +52,8 @@ HINTS = {
         "with --time-column, and their unit, if it is not s, with --time-unit;"
     ),
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
+    "pass dt=..., the sampling step": "give --dt, the sampling step",
+    "without dt=..., which is for": "without --dt, which is for",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {
