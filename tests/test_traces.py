@@ -362,6 +362,21 @@ def test_arrays_are_named_by_position(tmp_path: Path) -> None:
         read_traces(tmp_path / "a.npy", variables=["a", "b", "c"])
 
 
+def test_times_in_messages_differ(tmp_path: Path) -> None:
+    times = ["2024-03-31 02:00:00", "2024-03-31 02:00:01", "2024-03-31 02:00:03"]
+    file = write(tmp_path / "a.csv", "time,x", *(f"{time},1" for time in times))
+    with pytest.raises(
+        TraceError, match="from 2024-03-31 02:00:01 to 2024-03-31 02:00:03, but the us"
+    ):
+        read_traces(file)
+    write(file, "time,x", "86399,1", "0,2")
+    with pytest.raises(TraceError, match="from 86399 to 0, but it must increase; if midnight lies"):
+        read_traces(file)
+    write(file, "time,x", "12345678,1", "12345677,2")
+    with pytest.raises(TraceError, match=r"from 12345678 to 12345677, but it must increase$"):
+        read_traces(file)
+
+
 def test_bad_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import TraceError, needed
 from .cells import SECONDS, CellError, Column, Series
 from .delimited import column
-from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
+from .tables import Options, Part, Roles, Table, find_roles, no_variable, present, split_table
 
 
 class Rows:
@@ -125,6 +125,10 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
     vectors = {name: value for name, value in vectors.items() if value.ndim == 1 and len(value)}
     if not vectors:
         raise TraceError(f"{file}: there is no vector in it; give one per variable, and the times")
+    for name in (*present(options, vectors), *options.mentioned):
+        if name in arrays and name not in vectors:
+            shape = np.shape(arrays[name])
+            raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")
     roles = find_roles(str(file), list(vectors), options)
     values = list(vectors.values())
     source = Rows(str(file))
@@ -235,7 +239,7 @@ def _from_arrow(name: str, found: Any, options: Options, before: int = 0) -> lis
         (place,) = roles.variables.values()
         for variable in present(options, names) or names:
             if variable not in names:
-                raise TraceError(f"{name}: no variable {variable!r}; it has: {listed(names)}")
+                raise no_variable(name, variable, names, options)
             rows = np.flatnonzero(codes == names.index(variable))
             values = found.column(place).take(rows)
             if _is_text(values.type):

@@ -137,6 +137,13 @@ class Column:
             raise CellError(row, f"{text[:40]!r} is not a time")
         return np.array(moments, np.float64)[codes]
 
+    def points(self) -> set[str]:
+        """Decimal points of its numbers: , or ."""
+        if self._texts is None:
+            return self._points
+        numbers = [text for text in self._texts if self._number(text) is not None]
+        return {point for point in ",." if any(point in text for text in numbers)}
+
     def _meaning(
         self, texts: list[str], codes: np.ndarray
     ) -> tuple[np.ndarray, Kind, dict[str, int]]:

@@ -20,7 +20,7 @@ from ..formula.core import natural_key
 from .binary import read_frame, read_mat, read_npy, read_npz, read_parquet
 from .cells import SECONDS, Kind, Series
 from .delimited import read_delimited
-from .tables import REPAIR, Layout, Options, Part, listed
+from .tables import REPAIR, Layout, Options, Part, goes_back, listed, shown
 
 READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".csv": read_delimited,
@@ -231,10 +231,7 @@ def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[
     falls = np.diff(times) < 0
     if falls.any() and not repair:
         i = int(falls.argmax())
-        raise part.fail(
-            i + 1,
-            f"the time goes from {times[i]:g} to {times[i + 1]:g}, but it must increase; {REPAIR}",
-        )
+        raise part.fail(i + 1, goes_back(times[i], times[i + 1], REPAIR))
     order = np.argsort(times, kind="stable")
     instants, place = np.unique(times[order], return_inverse=True)
     rows = np.zeros(len(instants), np.int64)
@@ -248,7 +245,7 @@ def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[
         wrong = merged[place[given]] != values[given]
         if wrong.any() and not repair:
             i = int(order[given[wrong.argmax()]])
-            raise part.fail(i, f"{name!r} has several values at time {times[i]:g}; {REPAIR}")
+            raise part.fail(i, f"{name!r} has several values at time {shown(times[i])}{REPAIR}")
         series[name] = replace(one, values=merged, rows=None)
     n_fallen, n_merged = int(falls.sum()), len(times) - len(instants)
     notes = []

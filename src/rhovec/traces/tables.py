@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -26,9 +27,11 @@ TIME_WORDS = {  # in headers of columns that may be the times
 }  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
 MAX_NAMES = 8  # names listed in a message
+DAY = 86400  # seconds
+FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
 
 Layout = Literal["auto", "wide", "long", "rows"]
-REPAIR = "--repair-times sorts the rows, and takes the last one of several at a time"
+REPAIR = "; --repair-times sorts the rows, and takes the last one of several at a time"
 
 
 class Source(Protocol):
@@ -132,6 +135,28 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MAX_NAMES], *(["..."] if len(names) > MAX_NAMES else [])]) or "none"
 
 
+def no_variable(source: str, name: str, there: Sequence[str], options: Options) -> TraceError:
+    """The error about a variable that a long table lacks."""
+    hint = "; the table was read as long; if its columns are the variables, give --layout wide"
+    return TraceError(
+        f"{source}: no variable {name!r}; it has: {listed(there)}{hint * (options.layout == 'auto')}"
+    )
+
+
+def shown(time: float) -> str:
+    """A time in seconds for a message; as a date if it counts from 1970."""
+    if not FIRST_DATE < time < LAST_DATE:
+        return f"{time:.15g}"
+    return datetime.fromtimestamp(time, UTC).replace(tzinfo=None).isoformat(" ")
+
+
+def goes_back(before: float, after: float, advice: str = "") -> str:
+    """What is wrong with times that do not increase, and what helps."""
+    if after >= 0 and before < DAY and before - after > DAY / 2:
+        advice = "; if midnight lies between them, write the times with their dates"
+    return f"the time goes from {shown(before)} to {shown(after)}, but it must increase{advice}"
+
+
 def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     """Which column is what. A column may be named with or without its unit."""
     if options.strict and options.variables is None and "" in header and not options.only_mentioned:
@@ -145,7 +170,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if name not in places:
             close = difflib.get_close_matches(name, header[:1000], 1)
             hint = f"; is it {close[0]!r}?" if close else ""
-            if len(header) == 1:
+            if len(header) == 1 and source.lower().endswith((".csv", ".tsv", ".txt")):
                 hint = "; if the header stands further down, skip what is above by --skip-lines"
             raise TraceError(
                 f"{source}: there is no column {name!r}; it has: {listed(header)}{hint}"
@@ -344,7 +369,7 @@ def _require_same_times(source: Source, times: np.ndarray, rows: dict[str, np.nd
             p = int(wrong.argmax())
             raise TraceError(
                 f"{source.name}{source.where(int(own[p]))}: {other!r} is at time "
-                f"{times[own[p]]:g} where {name!r} is at {times[first[p]]:g}"
+                f"{shown(times[own[p]])} where {name!r} is at {shown(times[first[p]])}"
             )
 
 
@@ -365,10 +390,8 @@ def _merged(
         falls = np.diff(place) <= 0
         if falls.any() and not repair:
             p = int(falls.argmax())
-            raise TraceError(
-                f"{source.name}{source.where(int(own[p + 1]))}: the time of {name!r} goes from "
-                f"{times[own[p]]:g} to {times[own[p + 1]]:g}, but it must increase; {REPAIR}"
-            )
+            wrong = goes_back(times[own[p]], times[own[p + 1]], REPAIR)
+            raise TraceError(f"{source.name}{source.where(int(own[p + 1]))}, {name!r}: {wrong}")
         spread = np.full(len(instants), np.nan)
         spread[place] = values.values  # of samples at one time the last one counts
         shown[place] = own
