@@ -41,6 +41,8 @@ def arguments_of(options: dict[str, Any]) -> list[str]:
                               for n, v in value.items())]  # fmt: skip
         elif value is True:
             out.append(option)
+        elif key == "variables" and options.get("layout") == "rows":
+            out += [option, ",".join(value)]
         elif key not in ("variables", "coded"):
             out += [option, str(value)]
     return out
@@ -111,6 +113,26 @@ def test_times_of_another_name_are_asked_for(tmp_path: Path, header: str) -> Non
         result = runner.invoke(app, [*command, *more])
         assert result.exit_code == 1 and "1 violated" in result.output
     assert runner.invoke(app, [*command, "--dt", "1"]).exit_code == 0  # samples, on request
+
+
+def test_rows_go_by_the_same_names_as_for_robustness(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for text, known, unknown in (
+        ("x_0,x_1,x_2\n1,2,130\n", "x", "x_0"), ("1,2,130\n", "x_0", "x"),
+    ):  # fmt: skip
+        path.write_text(text)
+        for command in ("check", "robustness"):
+            base = [command, "-t", str(path), "--layout", "rows"]
+            assert runner.invoke(app, [*base, f"always {known} < 200"]).exit_code == 0
+            assert runner.invoke(app, [*base, f"always {unknown} < 200"]).exit_code == 2
+            named = runner.invoke(app, [*base, "always v < 200", "--variables", "v"])
+            assert named.exit_code == (0 if known == "x_0" else 2)
+    path.write_text("id,time,x\n7,0,1\n8,0,130\n9,0,3\n")  # one sample each
+    assert runner.invoke(app, ["robustness", "x > 0", "-t", str(path)]).exit_code == 0
+    path.write_text("id,time,x\n7,0,1\n8,1,130\n9,2,3\n")
+    one_each = ["robustness", "x > 0", "-t", str(path)]
+    assert runner.invoke(app, one_each).exit_code == 2
+    assert runner.invoke(app, [*one_each, "--id-column", "id"]).exit_code == 0
 
 
 def test_a_single_sample_has_the_step_that_is_given(tmp_path: Path) -> None:

@@ -75,7 +75,6 @@ class Plan:
     reading: Options  # its variables are the channels that the requirements use
     parameters: Mapping[str, Number] = field(default_factory=dict)
     parsing: Mapping[str, Any] = field(default_factory=dict)  # options of `parse`, but the step
-    arrays: tuple[str, ...] | None = None  # names of the variables of .npy files
     dt: float | None = None  # of logs without times
     resample: float | None = None
     missing: Missing | None = None
@@ -191,7 +190,7 @@ def _ready(
 ) -> Iterator[_Ready]:
     """The logs of a file on their grids. What is wrong is noted in `file`."""
     try:
-        parts = list(read_file(label, path, _reading(plan, path), alone))
+        parts = list(read_file(label, path, plan.reading, alone))
     except RhovecError as error:
         file.refuse(str(error))
         return
@@ -214,13 +213,6 @@ def _ready(
         file.made += [Made(name, f.channel, f.made_up, f.unknown, str(f)) for f in grid.report]
         file.notes += [f"{name}: {text}" for text in grid.notes]
         yield _Ready(file, grid, lacking)
-
-
-def _reading(plan: Plan, path: Path) -> Options:
-    """An array has no names in it: those that are given are the names of all its variables."""
-    if path.suffix.lower() == ".npy":
-        return replace(plan.reading, variables=plan.arrays)
-    return plan.reading
 
 
 def _why_lacking(plan: Plan, path: Path, name: str, there: Sequence[str]) -> str:

@@ -112,7 +112,8 @@ class LogReading(TraceFiles, Reading):
         str,
         option(
             metavar="NAMES",
-            help="Names of the variables of .npy files, separated by commas (default: x_0, x_1, ...).",
+            help="Names of the variables of .npy files, or of rows without a header, separated by "
+            "commas (default: x_0, x_1, ...).",
             rich_help_panel=TRACES,
         ),
     ] = ""

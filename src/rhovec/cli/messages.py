@@ -42,7 +42,7 @@ HINTS = {
     ),
     'ask for kind="kernel"': "give --kind kernel",
     ", or in Python with rv.Index.upgrade(old, new)": "",
-    "variables are named": "--variables names those of",
+    "variables are named for": "--variables names those of",
     "resample the trace (rv.resample)": (
         "resample the trace (`rhovec check` and `rhovec mine` do, with --resample)"
     ),

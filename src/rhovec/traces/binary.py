@@ -65,7 +65,7 @@ def read_npy(file: Path, options: Options) -> list[Part]:
     if array.ndim not in (2, 3) or 0 in shape:
         raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
     batch = np.asarray(array[None] if array.ndim == 2 else array, np.float64)
-    names = options.variables or tuple(f"x_{i}" for i in range(batch.shape[1]))
+    names = options.arrays or tuple(f"x_{i}" for i in range(batch.shape[1]))
     if len(names) != batch.shape[1]:
         raise TraceError(
             f"{file}: shape {shape} has {batch.shape[1]} variables, but {len(names)} are named"

@@ -381,14 +381,13 @@ def _read_rows(
         raise TraceError(
             f"{text.name}: the columns of samples, x_0, x_1, ..., {why}; give each variable the same"
         )
-    only = (options.variables or ("x_0",))[0] if len(samples) == 1 else ""
+    only = (options.arrays or ("x_0",))[0]  # of samples without a name
     named = {name or only: places for name, places in samples.items()}
-    wanted = options.variables or tuple(named)
-    if len(named) > 1:
-        wanted = present(options, named) or wanted
-    if len(samples) == 1 and len(wanted) == 1:
-        named = {wanted[0]: next(iter(samples.values()))}
+    wanted = present(options, named) or tuple(named)
     for name in wanted:
+        if name not in named and "" in samples:
+            known = f"it has {only}, unless named with --variables"
+            raise TraceError(f"{text.name}: there is no variable {name!r}; {known}")
         if name not in named:
             raise TraceError(
                 f"{text.name}: no columns {name}_0, {name}_1, ...; it has those of "
@@ -396,6 +395,11 @@ def _read_rows(
             )
     text.places = {name: (header[named[name][0]], named[name][0]) for name in wanted}
     found = [cells for _, cells in rows]
+    if not text.first_row and len(found) > 1 and _count_evenly(found[0]):
+        raise TraceError(
+            f"{text.name}:1: are these times or samples? Before times, add a column of names, as in "
+            "id,0,0.1; above samples, add a header, x_0,x_1"
+        )
     if not found:
         raise TraceError(f"{text.name}: there is a header but no row below it")
     ids = [
@@ -428,6 +432,12 @@ def _read_rows(
             )
         )
     return parts
+
+
+def _count_evenly(cells: Row) -> bool:
+    """Whether these are the numbers from 0 on in equal steps, as times of samples are."""
+    steps = np.diff([float(cell or "nan") for cell in cells])
+    return len(steps) > 1 and float(cells[0]) == 0 < steps[0] and np.allclose(steps, steps[0])
 
 
 def _place(text: Text, header: list[str], name: str) -> int:

@@ -100,11 +100,11 @@ def read_logs(
     skip_lines: lines before the header.
     repair_times: sort rows whose times do not increase, and take the last of several at one time.
     """
+    names = None if variables is None else as_names(variables)
     options = checked(
         Options(
-            layout, None if variables is None else as_names(variables), id_column, time_column,
-            time_unit, labels or {}, frozenset(coded), frozenset(flags), encoding, skip_lines,
-            repair_times,
+            layout, names, id_column, time_column, time_unit, labels or {}, frozenset(coded),
+            frozenset(flags), encoding, skip_lines, repair_times, arrays=names,
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):

@@ -70,7 +70,7 @@ def read_traces(
     options = checked(
         Options(
             layout, names, id_column, time_column, time_unit, strict=True, skip_texts=skip_texts,
-            mentioned=frozenset(mentioned),
+            mentioned=frozenset(mentioned), arrays=names,
         )
     )  # fmt: skip
     files = find_files([paths] if isinstance(paths, str | Path) else paths)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -67,6 +68,7 @@ class Options:
     mentioned: Collection[str] = ()  # names in formulae, which may be whole headers
     dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
+    arrays: tuple[str, ...] | None = None  # names of variables that a file does not name
     timed: bool = False  # a column that may be the times, but is not called so, is an error
 
 
@@ -286,6 +288,12 @@ def split_table(table: Table, options: Options) -> list[Part]:
     codes, ids = table.ids or (np.zeros(table.n_rows, np.int64), [""])
     if is_long:
         return _split_long(table, codes, ids, times, options)
+    if options.id_column is None and _counts_rows(ids, table.n_rows, times):
+        raise TraceError(
+            f"{table.source.name}: every row has an identifier of its own, so each trace would have one "
+            "sample; if the rows are one trace, give that column another name than id, trace or "
+            "trace_id; if not, name it with --id-column"
+        )
     groups = _groups(codes, len(ids))
     if lacking is not None:
         groups = [rows[~lacking[rows]] for rows in groups]
@@ -300,6 +308,17 @@ def split_table(table: Table, options: Options) -> list[Part]:
         for one, rows in zip(ids, groups, strict=True)
         if len(rows)
     ]
+
+
+def _counts_rows(ids: Sequence[str], n_rows: int, times: np.ndarray | None) -> bool:
+    """Whether identifiers number the rows of one trace: all differ, and the times or they rise."""
+    if not 2 < n_rows == len(ids):
+        return False
+    if times is not None:
+        return bool((np.diff(times) > 0).all())
+    return all(one.isdecimal() for one in ids) and all(
+        int(b) - int(a) == 1 for a, b in pairwise(ids)
+    )
 
 
 def _complete_times(table: Table, strict: bool) -> np.ndarray | None:
