@@ -322,8 +322,8 @@ class Reading(Files):
             return self.dt
         if traces is None or traces.dt is None:
             raise RhovecError(
-                "--dt auto needs traces with a time column and at least two samples; give the step in "
-                "seconds"
+                "--dt auto needs a time column in the traces, and at least two samples; give the step "
+                "in seconds"
             )
         return traces.dt
 
