@@ -41,6 +41,8 @@ def arguments_of(options: dict[str, Any]) -> list[str]:
                               for n, v in value.items())]  # fmt: skip
         elif value is True:
             out.append(option)
+        elif key == "variables" and options.get("layout") == "rows":
+            out += [option, ",".join(value)]
         elif key not in ("variables", "coded"):
             out += [option, str(value)]
     return out
@@ -111,6 +113,54 @@ def test_times_of_another_name_are_asked_for(tmp_path: Path, header: str) -> Non
         result = runner.invoke(app, [*command, *more])
         assert result.exit_code == 1 and "1 violated" in result.output
     assert runner.invoke(app, [*command, "--dt", "1"]).exit_code == 0  # samples, on request
+
+
+def test_rows_go_by_the_same_names_as_for_robustness(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    for text, known, unknown in (
+        ("x_0,x_1,x_2\n1,2,130\n", "x", "x_0"), ("1,2,130\n", "x_0", "x"),
+    ):  # fmt: skip
+        path.write_text(text)
+        for command in ("check", "robustness"):
+            base = [command, "-t", str(path), "--layout", "rows"]
+            assert runner.invoke(app, [*base, f"always {known} < 200"]).exit_code == 0
+            assert runner.invoke(app, [*base, f"always {unknown} < 200"]).exit_code == 2
+            named = runner.invoke(app, [*base, "always v < 200", "--variables", "v"])
+            assert named.exit_code == (0 if known == "x_0" else 2)
+    path.write_text("id,time,x\n7,0,1\n8,0,130\n9,0,3\n")  # one sample each
+    assert runner.invoke(app, ["robustness", "x > 0", "-t", str(path)]).exit_code == 0
+    path.write_text("id,time,x\n7,0,1\n8,1,130\n9,2,3\n")
+    one_each = ["robustness", "x > 0", "-t", str(path)]
+    assert runner.invoke(app, one_each).exit_code == 2
+    assert runner.invoke(app, [*one_each, "--id-column", "id"]).exit_code == 0
+
+
+def test_a_single_sample_has_the_step_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    for text in ("time,v\n0,5\n", "v\n5\n"):
+        path.write_text(text)
+        command = ["check", "eventually[0.1,0.2] v > 6", "-t", str(path), "--json"]
+        result = runner.invoke(app, [*command, "--dt", "0.1"])
+        assert result.exit_code == 0, result.output
+        (row,) = map(json.loads, result.stdout.splitlines())
+        assert row["verdict"] == "open"
+    path.write_text("time,v\n0,5\n")
+    result = runner.invoke(app, command)
+    assert result.exit_code == 2 and "a single sample has no step" in result.stderr
+    assert "give --dt, the sampling step" in result.stderr
+    assert runner.invoke(app, ["check", "always v < 6", "-t", str(path)]).exit_code == 0
+    result = runner.invoke(app, ["robustness", "v > 6", "-t", str(path), "--dt", "auto"])
+    assert result.exit_code == 2 and "at least two samples" in result.stderr
+
+
+def test_times_may_not_contradict_the_step_that_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,v\n0,5\n0.1,5\n0.2,5\n")
+    command = ["check", "always[0,0.1] v < 6", "-t", str(path), "--dt"]
+    assert runner.invoke(app, [*command, "0.1"]).exit_code == 0
+    result = runner.invoke(app, [*command, "0.05"])
+    assert result.exit_code == 2
+    assert "its times are 0.1 s apart, not 0.05 s; check it without --dt" in result.stderr
 
 
 def test_a_column_of_times_may_be_what_a_requirement_is_about(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_requirement_files_have_identifiers_and_comments(tmp_path: Path) -> None
 
 def test_formulae_of_a_table(tmp_path: Path) -> None:
     file = tmp_path / "r.csv"
-    file.write_text('name,formula\na,"x_0 > 1"\nb,\nc,"\'-x_0 > 1"\n')
+    file.write_text('name,formula\na,"x_0 > 1"\n,\nc,"\'-x_0 > 1"\n')
     assert [r.text for r in Reading([str(file)]).requirements()] == ["x_0 > 1", "-x_0 > 1"]
     file.write_text('name,formula\na,"x_0 > 1"\nc,"x_0 >"\n')
     assert refused("parse", "-F", file).startswith(f"{file}:3, column 6: expected")
@@ -310,6 +310,31 @@ def test_a_step_that_the_times_contradict_is_named(tmp_path: Path) -> None:
         assert result.exit_code == 0 and said in result.stderr and bool(said) == bool(result.stderr)
     fleet = ("--results", tmp_path / "out", "--dt", "auto")
     assert "give the step in seconds" in refused("robustness", "speed > 0", "-t", file, *fleet)
+
+
+def test_times_in_other_units_than_seconds(tmp_path: Path) -> None:
+    (named := tmp_path / "named.csv").write_text("time_ms,x\n0,1\n100,2\n200,130\n300,4\n")
+    formula = "always[0,0.1] x < 120"
+    told = run("robustness", formula, "-t", named, "--time-column", "time_ms", "--dt", "auto")
+    assert "118.0" in told
+    (odd := tmp_path / "odd.csv").write_text("time [ticks],x\n0,1\n100,2\n200,130\n300,4\n")
+    for arguments in (
+        ["robustness", formula, "--dt", "auto"],
+        ["robustness", formula, "--dt", "0.1", "--results", tmp_path / "out"],
+        ["compare", formula, formula, "--dt", "auto"],
+        ["similarity", formula, formula, "--dt", "auto"],
+        ["check", formula],
+        ["mine", "--budget", "5"],
+        ["index", "build", tmp_path / "library", formula, "--dt", "auto"],
+        ["train", "space", "-o", tmp_path / "space"],
+        ["train", "encoder", "--preset", "tiny", "--out", tmp_path / "run", "--fields"],
+    ):
+        given = [*map(str, arguments), "-t", str(odd)]
+        assert "with --time-unit" in runner.invoke(app, given).stderr
+        assert "time-unit" not in runner.invoke(app, [*given, "--time-unit", "ms"]).stderr
+    assert "--time-unit go with --traces" in refused(
+        "compare", "x > 1", "x > 2", "--time-unit", "ms"
+    )
 
 
 def test_columns_that_no_formula_uses_do_not_matter(tmp_path: Path) -> None:

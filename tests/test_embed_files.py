@@ -55,7 +55,8 @@ def test_every_line_is_embedded_once(
     named = (f'R-{i} "é" [a]: {text} # why\n' for i, text in enumerate(three))
     (folder / "deep" / "c.txt").write_text("".join(named))
     (folder / "notes.md").write_text("nothing")
-    report = rv.embed_files(folder, out=tmp_path / "out")
+    with pytest.warns(rv.RhovecWarning, match="not read: notes.md"):
+        report = rv.embed_files(folder, out=tmp_path / "out")
     assert (report.formulae, report.files, report.refused, report.unread) == (40, 3, 0, 0)
     rows = rows_of(tmp_path / "out")
     assert [row["formula"] for row in rows] == TEXTS

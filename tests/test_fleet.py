@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import rhovec as rv
 from rhovec import machine, tasks
 from rhovec.cli import app
-from rhovec.errors import RhovecError, TraceError
+from rhovec.errors import RhovecError, RhovecWarning, TraceError
 from rhovec.fleet import FleetReport, Summary, cuts, evaluate_table
 from rhovec.fleet import evaluate_files as evaluate
 from rhovec.fleet import table as tables
@@ -184,7 +184,9 @@ def test_what_cannot_be_read_is_counted(folder: tuple[Path, np.ndarray]) -> None
     (place / "lacks.csv").write_text("time,x_0\n0,1\n1,2\n")
     (place / "nan.csv").write_text("x_0,x_1,x_2\n1,2,\n")
     (place / "notes.md").write_text("not a trace")
-    report = evaluate(FORMULAE, place)
+    (place / ".hidden.csv").write_text("neither is this")
+    with pytest.warns(RhovecWarning, match="runs: not read: notes.md$"):
+        report = evaluate(FORMULAE, place)
     check(report, values)
     told = {Path(one.file).name: one.message for one in report.unread}
     assert set(told) == {"bad.parquet", "cut.parquet", "empty.csv", "lacks.csv", "nan.csv"}
@@ -404,7 +406,8 @@ def test_logs_in_an_object_store(s3: int, dask: Cluster, tmp_path: Path) -> None
     there = bucket(s3, "logs")
     far = check("-t", there, "--json", "--html", tmp_path / "page.html")
     cluster = check("-t", there, "--json", "--scheduler", dask.address)
-    near = check("-t", tmp_path, "-t", tmp_path / "deep", "--json")
+    with pytest.warns(RhovecWarning, match="not read: deep/, page.html"):
+        near = check("-t", tmp_path, "-t", tmp_path / "deep", "--json")
     assert far.exit_code == cluster.exit_code == near.exit_code == 2
     assert far.stdout == cluster.stdout
     rows = [[json.loads(line) for line in said.stdout.splitlines()] for said in (far, near)]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import rhovec as rv
-from rhovec.errors import MissingDependencyError, TraceError
+from rhovec.errors import MissingDependencyError, RhovecWarning, TraceError
 from rhovec.formula import parse
 from rhovec.traces import Traces, read_logs, read_traces
 
@@ -125,11 +125,22 @@ def test_many_blocks(tmp_path: Path) -> None:
 def test_a_folder_is_a_trace_a_file(tmp_path: Path) -> None:
     for i in (10, 2, 1):
         write(tmp_path / f"run{i}.csv", *(["x,y", f"{i},0"] if i > 1 else ["y,x", f"0,{i}"]))
-    write(tmp_path / "notes.txt", "not a trace")
+    write(tmp_path / "run11.TXT", "x\ty", "11\t0")
+    for name in (".run.csv", "~run.csv", ".~lock.run1.csv#"):
+        write(tmp_path / name, "not a trace")
     found = read_traces(tmp_path)
-    assert found.ids == ("run1", "run2", "run10")
+    assert found.ids == ("run1", "run2", "run10", "run11")
     assert found.variables == ("y", "x")
-    assert [x[:, 0].tolist() for x in found.values] == [[0, 1], [0, 2], [0, 10]]
+    assert [x[:, 0].tolist() for x in found.values] == [[0, 1], [0, 2], [0, 10], [0, 11]]
+
+
+def test_what_is_not_read_of_a_folder_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", "x", "1")
+    for name in ("b.csv.gz", "c.log", "r.stl"):
+        write(tmp_path / name, "x", "1")
+    (tmp_path / "d.csv").mkdir()
+    with pytest.warns(RhovecWarning, match=r": not read: b\.csv\.gz, c\.log, d\.csv/$"):
+        assert read_traces(tmp_path).ids == ("a",)
 
 
 def test_ids_stay_apart(tmp_path: Path) -> None:
@@ -365,6 +376,21 @@ def test_arrays_are_named_by_position(tmp_path: Path) -> None:
     assert_same(found, Traces(("x_0", "x_1"), [np.arange(6.0).reshape(2, 3)], ("a",), None))
     with pytest.raises(TraceError, match="2 variables, but 3 are named"):
         read_traces(tmp_path / "a.npy", variables=["a", "b", "c"])
+
+
+def test_times_in_messages_differ(tmp_path: Path) -> None:
+    times = ["2024-03-31 02:00:00", "2024-03-31 02:00:01", "2024-03-31 02:00:03"]
+    file = write(tmp_path / "a.csv", "time,x", *(f"{time},1" for time in times))
+    with pytest.raises(
+        TraceError, match="from 2024-03-31 02:00:01 to 2024-03-31 02:00:03, but the us"
+    ):
+        read_traces(file)
+    write(file, "time,x", "86399,1", "0,2")
+    with pytest.raises(TraceError, match="from 86399 to 0, but it must increase; if midnight lies"):
+        read_traces(file)
+    write(file, "time,x", "12345678,1", "12345677,2")
+    with pytest.raises(TraceError, match=r"from 12345678 to 12345677, but it must increase$"):
+        read_traces(file)
 
 
 def test_bad_parquet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

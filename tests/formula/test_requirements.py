@@ -124,7 +124,7 @@ def test_files_share_definitions(tmp_path: Path) -> None:
 
 
 def test_tables() -> None:
-    text = 'formula,tags,id\nx > 1,"a; b,a",R 1\n,,R2\n"x\n> 2",,\nx > 3\n'
+    text = 'formula,tags,id\nx > 1,"a; b,a",R 1\n, ,\n"x\n> 2",,\nx > 3\n'
     first, second, third = read(text, "r.csv")
     assert (first.id, first.tags, first.source) == ("R 1", ("a", "b"), "r.csv:2")
     assert (second.id, second.text, second.source) == ("", "x > 2", "r.csv:4")
@@ -132,6 +132,9 @@ def test_tables() -> None:
     assert problems('id,formula\nR1,x >\nR1,"x\n >"\n', "r.csv") == [
         "r.csv:2, column 4: expected a formula or an expression, found the end of the text",
         "r.csv:3, line 1, column 1: the identifier R1 is taken by r.csv:2; change one",
+    ]
+    assert problems("id,formula\nR1,x > 1\nR2,\n\nR3,x > 1\n", "r.csv") == [
+        "r.csv:3, column 1: expected a formula or an expression, found the end of the text"
     ]
     assert problems('formula\n"x\n >"\n', "r.csv")[0].startswith("r.csv:2, line 2, column 3: ")
     for wrong in ("", "text\nx > 1\n"):

@@ -76,7 +76,6 @@ class Plan:
     reading: Options  # its variables are the channels that the requirements use
     parameters: Mapping[str, Number] = field(default_factory=dict)
     parsing: Mapping[str, Any] = field(default_factory=dict)  # options of `parse`, but the step
-    arrays: tuple[str, ...] | None = None  # names of the variables of .npy files
     dt: float | None = None  # of logs without times
     resample: float | None = None
     missing: Missing | None = None
@@ -192,7 +191,7 @@ def _ready(
 ) -> Iterator[_Ready]:
     """The logs of a file on their grids. What is wrong is noted in `file`."""
     try:
-        parts = list(read_file(label, path, _reading(plan, path), alone))
+        parts = list(read_file(label, path, plan.reading, alone))
     except RhovecError as error:
         file.refuse(str(error))
         return
@@ -205,8 +204,8 @@ def _ready(
     names = {name for r in _able(known, derived, lacking) for name in r.formula.variables}
     for name, part in parts if names else ():
         try:
-            log = _timed(plan, as_log(name, part, plan.reading))
-            grid = _grid(plan, derived, names, log)
+            log = as_log(name, part, plan.reading)
+            grid = _stepped(plan, known, log, _grid(plan, derived, names, _timed(plan, log)))
         except RhovecError as error:
             file.refuse(str(error) if part.id == "" else f"{error} (trace {part.id})")
             continue
@@ -224,13 +223,6 @@ def _labels_in(channel: Channel, codes: Mapping[str, float]) -> set[str]:
     """The labels that a channel has; codes: of those that formulae mention."""
     found = set(np.unique(channel.values).tolist())
     return {label for label, code in {**codes, **(channel.labels or {})}.items() if code in found}
-
-
-def _reading(plan: Plan, path: Path) -> Options:
-    """An array has no names in it: those that are given are the names of all its variables."""
-    if path.suffix.lower() == ".npy":
-        return replace(plan.reading, variables=plan.arrays)
-    return plan.reading
 
 
 def _why_lacking(plan: Plan, path: Path, name: str, there: Sequence[str]) -> str:
@@ -275,6 +267,30 @@ def _grid(plan: Plan, derived: Derived, names: Collection[str], log: Log) -> Gri
     log = derive(log, derived, made, max_gap=plan.max_gap, hold=held())
     log = replace(log, channels={n: c for n, c in log.channels.items() if n in names})
     return resample(log, plan.resample, missing=plan.missing, max_gap=plan.max_gap, hold=held())
+
+
+def _stepped(plan: Plan, known: Sequence[Requirement], log: Log, grid: Grid) -> Grid:
+    """The grid, with the step that was given if a single sample has none of its own.
+
+    An error if time bounds need one that nobody gave, or if the times contradict the one given.
+    """
+    if plan.resample is not None:
+        return grid
+    if len(log.times) == 1 and plan.dt is not None:
+        return replace(grid, dt=plan.dt)
+    if not log.timed:
+        return grid
+    if len(log.times) == 1 and any((r.formula.code[:, 1:3] > 0).any() for r in known):
+        raise TraceError(
+            f"{log.source}: a single sample has no step, which time bounds need; pass dt=..., the "
+            "sampling step"
+        )
+    if plan.dt not in (None, grid.dt):
+        raise TraceError(
+            f"{log.source}: its times are {grid.dt:g} s apart, not {plan.dt:g} s; check it without "
+            "dt=..., which is for logs without times"
+        )
+    return grid
 
 
 def _judge(

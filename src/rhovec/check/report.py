@@ -163,12 +163,13 @@ def plan_of(
         its own step is that of bounds in seconds.
     missing, max_gap, hold: see `rv.resample`.
     begin: "unknown", or "held", which takes the first sample for the past before a log.
-    dt: the step of logs without times. Without, their bounds are numbers of samples, unless a column
-        may be the times, which is then an error.
+    dt: the step of logs without times, or with a single sample; times with another step are an error.
+        Without, bounds are numbers of samples, unless a column may be the times, which is then an
+        error.
     rounding, discrete, tolerance, units, labels: see `rv.parse`. Units and labels in logs are known.
     parameters: values for parameters of the files, {"T": "3 s"}.
     layout, id_column, time_column, time_unit, encoding, skip_lines, repair_times: see `rv.read_logs`.
-    variables: the names of the variables of .npy files.
+    variables: the names of the variables of .npy files, or of rows without a header.
     figures: keep what pictures of violations need.
     invalid: called with the requirements that are wrong, which are then left out; by default they are
         an error.
@@ -203,11 +204,11 @@ def plan_of(
         Options(
             layout, (), id_column, time_column, time_unit, codes, frozenset(labels or ()),
             frozenset(), encoding, skip_lines, repair_times, partial=True, timed=dt is None,
+            arrays=as_names(variables) if variables else None,
         )
     )  # fmt: skip
     plan = Plan(
         statements, reading, dict(parameters or {}), parsing,
-        as_names(variables) if variables else None,
         None if dt is None else float(exact_step(dt)), resample, missing, max_gap, tuple(hold), begin,
         figures,
     )  # fmt: skip
@@ -286,8 +287,13 @@ def check_logs(
             lost.append(Checked(str(path), unread=[Unread(str(path), str(error))]))
     if not files and not lost:
         raise RhovecError("no trace file given")
-    if plan.arrays and not any(_bare(name).suffix.lower() == ".npy" for name in files):
-        raise RhovecError("variables are named for .npy files only, and there is none")
+    unnamed = plan.reading.layout == "rows" or any(
+        _bare(name).suffix.lower() == ".npy" for name in files
+    )
+    if plan.reading.arrays and not unnamed:
+        raise RhovecError(
+            "variables are named for .npy files and --layout rows only, and there is neither"
+        )
     results = run(plan, files, workers, progress, client)
     return report_of(plan, found, [*lost, *results])
 

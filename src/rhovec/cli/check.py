@@ -29,8 +29,9 @@ from .output import (
     save_table,
 )
 from .robustness import json_text
-from .shared import (  # READING and FormulaFiles: in annotations of fields that Reading has
+from .shared import (  # READING, TIME_UNIT and FormulaFiles: in annotations of inherited fields
     READING,  # noqa: F401
+    TIME_UNIT,  # noqa: F401
     TRACES,
     FormulaFiles,  # noqa: F401
     JsonLines,
@@ -107,18 +108,12 @@ class LogReading(TraceFiles, Reading):
             rich_help_panel=TRACES,
         ),
     ] = "unknown"
-    time_unit: Annotated[
-        str | None,
-        option(
-            help="Unit of the times: s, ms, us, ns, min or h (default: that of the header, or s).",
-            rich_help_panel=TRACES,
-        ),
-    ] = None
     variables: Annotated[
         str,
         option(
             metavar="NAMES",
-            help="Names of the variables of .npy files, separated by commas (default: x_0, x_1, ...).",
+            help="Names of the variables of .npy files, or of rows without a header, separated by "
+            "commas (default: x_0, x_1, ...).",
             rich_help_panel=TRACES,
         ),
     ] = ""

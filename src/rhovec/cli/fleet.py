@@ -61,7 +61,8 @@ def summarise(
         report = evaluate_files(
             requirements, reading.traces, out=results, client=client, rows=results is not None,
             layout=reading.layout, variables=reading.chosen(),
-            id_column=reading.id_column, time_column=reading.time_column, end=end,
+            id_column=reading.id_column, time_column=reading.time_column,
+            time_unit=reading.time_unit, end=end,
             dt=None if reading.dt is None else float(exact_step(reading.dt)), progress=progress,
         )  # fmt: skip
     _show(report, as_json)

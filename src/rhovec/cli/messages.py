@@ -42,7 +42,7 @@ HINTS = {
     ),
     'ask for kind="kernel"': "give --kind kernel",
     ", or in Python with rv.Index.upgrade(old, new)": "",
-    "variables are named": "--variables names those of",
+    "variables are named for": "--variables names those of",
     "resample the trace (rv.resample)": (
         "resample the trace (`rhovec check` and `rhovec mine` do, with --resample)"
     ),
@@ -53,6 +53,8 @@ HINTS = {
     ),
     "s; leave out dt": "s; leave out --dt",
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
+    "pass dt=..., the sampling step": "give --dt, the sampling step",
+    "without dt=..., which is for": "without --dt, which is for",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {

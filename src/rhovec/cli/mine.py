@@ -113,7 +113,7 @@ def mine(
         raise RhovecError("no traces given: name a file or a folder with --traces")
     reading: dict[str, Any] = {
         "layout": files.layout, "variables": files.chosen(), "id_column": files.id_column,
-        "time_column": files.time_column,
+        "time_column": files.time_column, "time_unit": files.time_unit,
     }  # fmt: skip
     given: list[Any] | None = None
     if labels is None:

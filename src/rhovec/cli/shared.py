@@ -88,6 +88,7 @@ Points = Annotated[
     int | None, option(help="Points of a random trace (default: 100).", rich_help_panel=TRACES)
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_panel=TRACES)]
+TIME_UNIT = "Unit of the times: s, ms, us, ns, min or h (default: that of the header, or s)."
 ModelPath = Annotated[
     str | None,
     option(
@@ -322,7 +323,8 @@ class Reading(Files):
             return self.dt
         if traces is None or traces.dt is None:
             raise RhovecError(
-                "--dt auto needs a time column in the traces; give the step in seconds"
+                "--dt auto needs a time column in the traces, and at least two samples; give the step "
+                "in seconds"
             )
         return traces.dt
 
@@ -379,7 +381,7 @@ class TraceFiles:
             "--traces",
             "-t",
             metavar="PATH",
-            help="A .csv, .tsv, .parquet, .mat, .npy or .npz file of traces, or a folder of them. "
+            help="A .csv, .tsv, .txt, .parquet, .mat, .npy or .npz file of traces, or a folder of them. "
             "May be repeated.",
             rich_help_panel=TRACES,
         ),
@@ -403,6 +405,7 @@ class TraceFiles:
         str | None,
         option(help="Column of times (default: time, t or timestamp).", rich_help_panel=TRACES),
     ] = None
+    time_unit: Annotated[str | None, option(help=TIME_UNIT, rich_help_panel=TRACES)] = None
     variables: Annotated[
         str,
         option(
@@ -429,15 +432,15 @@ class TraceFiles:
         if self.traces:
             found = read_traces(
                 self.traces, layout=self.layout, variables=self.chosen(),
-                id_column=self.id_column, time_column=self.time_column,
+                id_column=self.id_column, time_column=self.time_column, time_unit=self.time_unit,
                 mentioned=names_in(mentioned), skip_texts=skip_texts,
             )  # fmt: skip
             tell_left_out(found)
             return found
-        given = (self.layout, self.variables, self.id_column, self.time_column)
-        if given != ("auto", "", None, None):
+        given = (self.layout, self.variables, self.id_column, self.time_column, self.time_unit)
+        if given != ("auto", "", None, None, None):
             raise RhovecError(
-                "--layout, --variables, --id-column and --time-column go with --traces"
+                "--layout, --variables, --id-column, --time-column and --time-unit go with --traces"
             )
         return None
 

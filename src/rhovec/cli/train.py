@@ -21,7 +21,7 @@ from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
 from .inputs import read_schema, split_names, tell_left_out
 from .output import note
-from .shared import JsonObject, TraceFiles, TraceReading, formula_files, grouped, option
+from .shared import TIME_UNIT, JsonObject, TraceFiles, TraceReading, formula_files, grouped, option
 
 OWN = "Traces of your own"
 
@@ -121,6 +121,7 @@ def encoder(
             rich_help_panel=OWN,
         ),
     ] = None,
+    time_unit: Annotated[str | None, option(help=TIME_UNIT, rich_help_panel=OWN)] = None,
     schema: Annotated[
         Path | None,
         option(
@@ -155,10 +156,12 @@ def encoder(
     config = run.configured(distill, preset)
     own = None
     if traces:
-        own = own_traces(traces, held_out, variables, discrete, dt, schema)
+        own = own_traces(traces, held_out, variables, discrete, dt, time_unit, schema)
         config = fitted(config, own, run.changes or [])
-    elif held_out or variables or discrete or dt is not None or schema:
-        raise RhovecError("--held-out, --variables, --discrete, --dt and --schema go with --traces")
+    elif held_out or variables or discrete or dt is not None or time_unit is not None or schema:
+        raise RhovecError(
+            "--held-out, --variables, --discrete, --dt, --time-unit and --schema go with --traces"
+        )
     if run.listed:
         return list_fields(config)
     for path in formulae or ():  # so that a mistake in it is reported now, not after the training
@@ -217,17 +220,20 @@ def own_traces(
     variables: str,
     discrete: str,
     dt: float | None,
+    time_unit: str | None,
     schema: Path | None,
 ) -> Any:
     """The `OwnTraces` that the options describe."""
     from ..traces import read_traces
 
     names = split_names(variables) or None
-    found = read_traces(paths, variables=names, skip_texts=True)
+    found = read_traces(paths, variables=names, time_unit=time_unit, skip_texts=True)
     tell_left_out(found)
     if dt is not None and found.dt is not None and dt != found.dt:
         raise RhovecError(f"--dt {dt:g}: the traces' times have a step of {found.dt:g}")
-    judge = read_traces(held_out, variables=found.variables) if held_out else None
+    judge = (
+        read_traces(held_out, variables=found.variables, time_unit=time_unit) if held_out else None
+    )
     return training("own").OwnTraces.of(
         found, dt=dt if found.dt is None else found.dt, discrete=split_names(discrete),
         schema=read_schema(schema), held_out=judge,

@@ -93,7 +93,6 @@ class Plan(NamedTuple):
 
     formulae: tuple[str, ...]
     options: Options  # its variables are those of the formulae, if no others are asked for
-    arrays: tuple[str, ...] | None  # names of the variables of .npy files
     end: str
     rows: bool  # whether result files hold a row per formula and trace
 
@@ -109,6 +108,7 @@ def evaluate_files(
     variables: Sequence[str] | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
+    time_unit: str | None = None,
     dt: float | None = None,
     end: str = "hold",
     progress: Callable[[float], object] | None = None,
@@ -116,7 +116,7 @@ def evaluate_files(
     """Evaluate formulae on the traces of files: those that are named, and all in and below folders.
 
     source: paths, or s3://bucket/runs/. Samples must be complete and even, as for `read_traces`, which
-        explains layout, variables, id_column and time_column.
+        explains layout, variables, id_column, time_column and time_unit.
     out: a folder for one result file per task, here or in object storage. The same call resumes a run
         that was ended.
     client: a `distributed.Client`, whose workers can read the files; by default this machine's cores.
@@ -136,7 +136,18 @@ def evaluate_files(
     step = None if dt is None else float(exact_step(dt))
     names = None if variables is None else as_names(variables)
     used = tuple(dict.fromkeys(name for phi in listed for name in phi.variables)) or None
-    options = checked(Options(layout, names or used, id_column, time_column, strict=True, dt=step))
+    options = checked(
+        Options(
+            layout,
+            names or used,
+            id_column,
+            time_column,
+            time_unit,
+            strict=True,
+            arrays=names,
+            dt=step,
+        )
+    )
     place = None if out is None else parts.folder_of(out)
     files = [
         file
@@ -147,9 +158,9 @@ def evaluate_files(
     ]
     if not files:
         raise RhovecError(f"{place}: it holds only results; name a folder of traces")
-    plan = Plan(tuple(map(str, listed)), options, names, end, rows)
+    plan = Plan(tuple(map(str, listed)), options, end, rows)
     facts = {file.name: (file.size, file.changed) for file in files}
-    shared = (plan.formulae, asdict(plan.options), plan.arrays, plan.end, plan.rows)
+    shared = (plan.formulae, asdict(plan.options), plan.end, plan.rows)
     tasks = list(tasks_of(files, options))
     outputs = [
         parts.output_name(i, (shared, [(*piece, *facts[piece.file]) for piece in task]))
@@ -186,10 +197,7 @@ def run_task(plan: Plan, pieces: Sequence[Piece]) -> tuple[Part, Any]:
 
 def _evaluated(plan: Plan, piece: Piece) -> tuple[list[str], np.ndarray]:
     """Identifiers (N,) and robustness (B, N) of the traces of a piece."""
-    options = plan.options
-    if piece.file.partition("?")[0].lower().endswith(".npy"):
-        options = replace(options, variables=plan.arrays)
-    ids, values, names = read_piece(piece, options)
+    ids, values, names = read_piece(piece, plan.options)
     if not ids:
         return [], np.empty((len(plan.formulae), 0))
     stem = Path(piece.file.partition("?")[0]).stem

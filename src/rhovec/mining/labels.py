@@ -36,7 +36,7 @@ def read_labelled(
     labels: a column of these files, or a CSV file with one row per trace: its name and its label.
     dt: put the traces on a grid with this step in seconds; empty cells are interpolated (default: they
         must be complete and evenly sampled).
-    reading: layout, id_column and time_column of `rv.read_traces`.
+    reading: layout, id_column, time_column and time_unit of `rv.read_traces`.
     """
     if Path(labels).is_file():
         traces = read_evenly(paths, dt, variables=variables, **reading)

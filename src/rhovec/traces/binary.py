@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import TraceError, needed
 from .cells import SECONDS, CellError, Column, Series
 from .delimited import column
-from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
+from .tables import Options, Part, Roles, Table, find_roles, no_variable, present, split_table
 
 
 class Rows:
@@ -65,7 +65,7 @@ def read_npy(file: Path, options: Options) -> list[Part]:
     if array.ndim not in (2, 3) or 0 in shape:
         raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
     batch = np.asarray(array[None] if array.ndim == 2 else array, np.float64)
-    names = options.variables or tuple(f"x_{i}" for i in range(batch.shape[1]))
+    names = options.arrays or tuple(f"x_{i}" for i in range(batch.shape[1]))
     if len(names) != batch.shape[1]:
         raise TraceError(
             f"{file}: shape {shape} has {batch.shape[1]} variables, but {len(names)} are named"
@@ -125,6 +125,10 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
     vectors = {name: value for name, value in vectors.items() if value.ndim == 1 and len(value)}
     if not vectors:
         raise TraceError(f"{file}: there is no vector in it; give one per variable, and the times")
+    for name in (*present(options, vectors), *options.mentioned):
+        if name in arrays and name not in vectors:
+            shape = np.shape(arrays[name])
+            raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")
     roles = find_roles(str(file), list(vectors), options)
     values = list(vectors.values())
     source = Rows(str(file))
@@ -235,7 +239,7 @@ def _from_arrow(name: str, found: Any, options: Options, before: int = 0) -> lis
         (place,) = roles.variables.values()
         for variable in present(options, names) or names:
             if variable not in names:
-                raise TraceError(f"{name}: no variable {variable!r}; it has: {listed(names)}")
+                raise no_variable(name, variable, names, options)
             rows = np.flatnonzero(codes == names.index(variable))
             values = found.column(place).take(rows)
             if _is_text(values.type):

@@ -63,6 +63,12 @@ def split_unit(header: str) -> tuple[str, str | None]:
     return found["name"], None if unit in ("", "-", "1") else unit
 
 
+def time_unit_of(header: str) -> str | None:
+    """Unit of a time column: that in brackets, or a last word that is one, `time_ms` or `tMs`."""
+    word = re.split(r"[\W_]+|(?<=[a-z])(?=[A-Z])", header)[-1].lower()
+    return split_unit(header)[1] or (word if word in SECONDS else None)
+
+
 def codes_of(cells: Sequence[str], known: dict[str, int]) -> Iterator[int]:
     """The code of each cell; texts that are not yet known get the next ones."""
     own = {cell: known.setdefault(cell.strip(), len(known)) for cell in dict.fromkeys(cells)}
@@ -130,6 +136,13 @@ class Column:
             row = int((codes == self._texts[text]).argmax())
             raise CellError(row, f"{text[:40]!r} is not a time")
         return np.array(moments, np.float64)[codes]
+
+    def points(self) -> set[str]:
+        """Decimal points of its numbers: , or ."""
+        if self._texts is None:
+            return self._points
+        numbers = [text for text in self._texts if self._number(text) is not None]
+        return {point for point in ",." if any(point in text for text in numbers)}
 
     def _meaning(
         self, texts: list[str], codes: np.ndarray

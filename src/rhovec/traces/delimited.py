@@ -21,7 +21,17 @@ import numpy as np
 
 from ..errors import TraceError
 from .cells import MISSING, NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
-from .tables import Options, Part, Roles, Table, find_roles, listed, present, split_table
+from .tables import (
+    Options,
+    Part,
+    Roles,
+    Table,
+    find_roles,
+    listed,
+    no_variable,
+    present,
+    split_table,
+)
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
 BLOCK_ROWS = 4096  # rows of text held as Python strings at once
@@ -42,6 +52,7 @@ class Text:
         self.first_row = 1  # rows before the table: the header, and one of units
         self.last_used = 0  # the last column that is needed
         self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
+        self._points: dict[str, str] = {}  # decimal points, and the first column that has each
         self._file = file
         self._strict = options.strict
         self._reads_all = options.variables is None and not options.only_mentioned
@@ -189,6 +200,16 @@ class Text:
                 f"{self.name}:{line}, column {column!r}: {error.reason}{advice}"
             ) from None
 
+    def require_one_point(self, name: str, column: Column) -> None:
+        """Refuse a column of numbers whose decimal point is not that of other columns."""
+        for point in column.points() if self.separator != "," else ():
+            self._points.setdefault(point, name)
+        if len(self._points) > 1:
+            raise TraceError(
+                f"{self.name}: column {self._points[',']!r} has decimal commas, but "
+                f"{self._points['.']!r} has decimal points; write all numbers alike"
+            )
+
     def _advice(self, column: str) -> str:
         """What else can be done about a text in a column that nobody asked for by name."""
         return "; correct it, or leave the column out with variables=[...]" * self._reads_all
@@ -297,15 +318,19 @@ def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -
     series = {}
     for name in present(options, columns) or tuple(columns):
         if name not in columns:
-            raise TraceError(f"{text.name}: no variable {name!r}; it has: {listed(list(own_rows))}")
+            raise no_variable(text.name, name, list(own_rows), options)
         place = roles.variables["value" if roles.name is not None else name]
         with text.locating(header[place], own_rows.get(name)):
             rows = np.array(own_rows[name]) if name in own_rows else None
-            series[name] = columns.pop(name).series(roles.units.get(name), rows)
+            series[name] = columns[name].series(roles.units.get(name), rows)
+        if series[name].kind == "number":
+            text.require_one_point(header[place] if roles.name is None else name, columns[name])
+        del columns[name]
     times = None
     if roles.time is not None:
         with text.locating(header[roles.time]):
             times = time.seconds(roles.time_unit)
+        text.require_one_point(header[roles.time], time)
     named = (np.array(id_codes, np.int64), list(ids)) if roles.id is not None else None
     return Table(text, series, named, times, n_rows)
 
@@ -356,14 +381,13 @@ def _read_rows(
         raise TraceError(
             f"{text.name}: the columns of samples, x_0, x_1, ..., {why}; give each variable the same"
         )
-    only = (options.variables or ("x_0",))[0] if len(samples) == 1 else ""
+    only = (options.arrays or ("x_0",))[0]  # of samples without a name
     named = {name or only: places for name, places in samples.items()}
-    wanted = options.variables or tuple(named)
-    if len(named) > 1:
-        wanted = present(options, named) or wanted
-    if len(samples) == 1 and len(wanted) == 1:
-        named = {wanted[0]: next(iter(samples.values()))}
+    wanted = present(options, named) or tuple(named)
     for name in wanted:
+        if name not in named and "" in samples:
+            known = f"it has {only}, unless named with --variables"
+            raise TraceError(f"{text.name}: there is no variable {name!r}; {known}")
         if name not in named:
             raise TraceError(
                 f"{text.name}: no columns {name}_0, {name}_1, ...; it has those of "
@@ -371,6 +395,11 @@ def _read_rows(
             )
     text.places = {name: (header[named[name][0]], named[name][0]) for name in wanted}
     found = [cells for _, cells in rows]
+    if not text.first_row and len(found) > 1 and _count_evenly(found[0]):
+        raise TraceError(
+            f"{text.name}:1: are these times or samples? Before times, add a column of names, as in "
+            "id,0,0.1; above samples, add a header, x_0,x_1"
+        )
     if not found:
         raise TraceError(f"{text.name}: there is a header but no row below it")
     ids = [
@@ -385,6 +414,8 @@ def _read_rows(
                 made = column(name, options, text.separator != ",")
                 made.add([cells[place] for place in named[name]])
                 series[name] = made.series()
+            if series[name].kind == "number":
+                text.require_one_point(name, made)
         filled = np.any([~np.isnan(one.values) for one in series.values()], axis=0)
         length = len(filled) - int(filled[::-1].argmax()) if filled.any() else 0
         if not length:
@@ -401,6 +432,12 @@ def _read_rows(
             )
         )
     return parts
+
+
+def _count_evenly(cells: Row) -> bool:
+    """Whether these are the numbers from 0 on in equal steps, as times of samples are."""
+    steps = np.diff([float(cell or "nan") for cell in cells])
+    return len(steps) > 1 and float(cells[0]) == 0 < steps[0] and np.allclose(steps, steps[0])
 
 
 def _place(text: Text, header: list[str], name: str) -> int:

@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import splitext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import RhovecWarning, TraceError
 from ..formula.core import natural_key
 from .binary import read_frame, read_mat, read_npy, read_npz, read_parquet
 from .cells import SECONDS, Kind, Series
 from .delimited import read_delimited
-from .tables import REPAIR, Layout, Options, Part, listed
+from .tables import REPAIR, Layout, Options, Part, goes_back, listed, shown
 
 READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".csv": read_delimited,
@@ -29,7 +31,6 @@ READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".parquet": read_parquet,
     ".mat": read_mat,
 }
-IN_FOLDERS = tuple(suffix for suffix in READERS if suffix != ".txt")  # a .txt there may be a note
 
 PathLike = str | Path
 
@@ -91,7 +92,7 @@ def read_logs(
         `channel`, `name`) and `value`, and "rows" one row per log; "auto" tells wide from long.
     id_column: the column that tells the logs of a table apart (default: `trace`, `id` or `trace_id`).
     time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`).
-    time_unit: their unit (default: that of the header, as in `Time (ms)`, or seconds).
+    time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
     flags: channels that formulae use as flags: where a file has only 0 and 1, these are not numbers.
@@ -99,11 +100,11 @@ def read_logs(
     skip_lines: lines before the header.
     repair_times: sort rows whose times do not increase, and take the last of several at one time.
     """
+    names = None if variables is None else as_names(variables)
     options = checked(
         Options(
-            layout, None if variables is None else as_names(variables), id_column, time_column,
-            time_unit, labels or {}, frozenset(coded), frozenset(flags), encoding, skip_lines,
-            repair_times,
+            layout, names, id_column, time_column, time_unit, labels or {}, frozenset(coded),
+            frozenset(flags), encoding, skip_lines, repair_times, arrays=names,
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):
@@ -139,10 +140,11 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            found = [f for f in path.iterdir() if f.suffix.lower() in IN_FOLDERS and f.is_file()]
+            inside = (file.name + "/" * (not file.is_file()) for file in path.iterdir())
+            found = chosen(path, inside, READERS)
             if not found:
-                raise TraceError(f"{path}: this folder has no {', '.join(IN_FOLDERS)} file")
-            files += sorted(found, key=lambda f: natural_key(f.name))
+                raise TraceError(f"{path}: this folder has no {', '.join(READERS)} file")
+            files += [path / name for name in sorted(found, key=natural_key)]
         elif not path.exists():
             raise TraceError(f"{path}: no such file")
         elif path.suffix.lower() not in READERS:
@@ -152,6 +154,21 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
     if not files:
         raise TraceError("no trace file given")
     return files
+
+
+def chosen(folder: PathLike, names: Iterable[str], suffixes: Collection[str]) -> list[str]:
+    """The files to read of those in a folder, where what is no file ends in a slash.
+
+    A warning names the rest, but for hidden files, locks, and requirements beside their logs.
+    """
+    visible = [n for n in names if not any(part.startswith((".", "~")) for part in n.split("/"))]
+    found = [name for name in visible if splitext(name)[1].lower() in suffixes]
+    rest = sorted(
+        (n for n in set(visible) - set(found) if not n.lower().endswith(".stl")), key=natural_key
+    )
+    if found and rest:
+        warnings.warn(f"{folder}: not read: {listed(rest)}", RhovecWarning, stacklevel=2)
+    return found
 
 
 def named_files(files: Sequence[Path]) -> list[tuple[str, Path]]:
@@ -214,10 +231,7 @@ def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[
     falls = np.diff(times) < 0
     if falls.any() and not repair:
         i = int(falls.argmax())
-        raise part.fail(
-            i + 1,
-            f"the time goes from {times[i]:g} to {times[i + 1]:g}, but it must increase; {REPAIR}",
-        )
+        raise part.fail(i + 1, goes_back(times[i], times[i + 1], REPAIR))
     order = np.argsort(times, kind="stable")
     instants, place = np.unique(times[order], return_inverse=True)
     rows = np.zeros(len(instants), np.int64)
@@ -231,7 +245,7 @@ def _in_order(part: Part, times: np.ndarray, repair: bool) -> tuple[Part, tuple[
         wrong = merged[place[given]] != values[given]
         if wrong.any() and not repair:
             i = int(order[given[wrong.argmax()]])
-            raise part.fail(i, f"{name!r} has several values at time {times[i]:g}; {REPAIR}")
+            raise part.fail(i, f"{name!r} has several values at time {shown(times[i])}{REPAIR}")
         series[name] = replace(one, values=merged, rows=None)
     n_fallen, n_merged = int(falls.sum()), len(times) - len(instants)
     notes = []

@@ -6,7 +6,7 @@ is. `logs.py` reads files as they are, and `resampling.py` puts them on a grid.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import TraceError
 from ..formula.core import natural_key
 from .logs import PathLike, as_names, checked, find_files, read_files
-from .tables import Layout, Options, Part, listed
+from .tables import Layout, Options, Part, goes_back, listed, shown
 
 __all__ = ["PathLike", "Traces", "as_names", "listed", "read_traces"]
 
@@ -44,6 +44,7 @@ def read_traces(
     variables: Sequence[str] | None = None,
     id_column: str | None = None,
     time_column: str | None = None,
+    time_unit: str | None = None,
     mentioned: Collection[str] = (),
     skip_texts: bool = False,
 ) -> Traces:
@@ -59,6 +60,7 @@ def read_traces(
         `trace_id`, if the table has one of them).
     time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
         has one of them and it is not among the variables).
+    time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     mentioned: names that matter, which may be whole headers. If a column cannot be read, only columns of
         these names are.
     skip_texts: leave out columns in which no trace has a number, unless `variables` names them.
@@ -67,8 +69,8 @@ def read_traces(
     skip_texts = skip_texts and names is None
     options = checked(
         Options(
-            layout, names, id_column, time_column, strict=True, skip_texts=skip_texts,
-            mentioned=frozenset(mentioned),
+            layout, names, id_column, time_column, time_unit, strict=True, skip_texts=skip_texts,
+            mentioned=frozenset(mentioned), arrays=names,
         )
     )  # fmt: skip
     files = find_files([paths] if isinstance(paths, str | Path) else paths)
@@ -156,20 +158,20 @@ def sampling_step(parts: Sequence[Part]) -> float | None:
     every_step = np.concatenate([np.diff(times) for _, times in timed])
     usual = float(np.sort(every_step)[(len(every_step) - 1) // 2])  # the lower median
 
-    def refuse(is_wrong: Callable[[np.ndarray], np.ndarray], reason: str) -> None:
-        for part, times in timed:
-            wrong = is_wrong(np.diff(times))
-            if wrong.any():
-                i = int(wrong.argmax())
-                raise part.fail(
-                    i + 1, f"the time goes from {times[i]:g} to {times[i + 1]:g}, but {reason}"
-                )
-
-    refuse(lambda steps: steps <= 0, "it must increase")
-    refuse(
-        lambda steps: abs(steps - usual) > MAX_JITTER * usual,
-        f"the usual step is {usual:g}; resample the trace (rv.resample)",
-    )
+    for part, times in timed:
+        wrong = np.diff(times) <= 0
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise part.fail(i + 1, goes_back(times[i], times[i + 1]))
+    for part, times in timed:
+        wrong = abs(np.diff(times) - usual) > MAX_JITTER * usual
+        if wrong.any():
+            i = int(wrong.argmax())
+            raise part.fail(
+                i + 1,
+                f"the time goes from {shown(times[i])} to {shown(times[i + 1])}, but the usual step is "
+                f"{usual:g}; resample the trace (rv.resample)",
+            )
     return shortest_step(every_step, np.concatenate([times for _, times in timed]))
 
 

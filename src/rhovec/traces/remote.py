@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ..errors import TraceError, needed
 from ..formula.core import natural_key
-from .logs import IN_FOLDERS, READERS, PathLike
+from .logs import READERS, PathLike, chosen
 
 ATTEMPTS, PAUSE = 6, 0.1  # at a store that fails; seconds, which double
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
@@ -61,7 +61,7 @@ def file_system(name: str) -> tuple[Any, str]:
 
 def find_stored(
     paths: Sequence[PathLike],
-    suffixes: Sequence[str] = IN_FOLDERS,
+    suffixes: Collection[str] = tuple(READERS),
     named: Collection[str] | None = tuple(READERS),
 ) -> list[Stored]:
     """The files that are named, and those in and below folders that are, in a natural order.
@@ -79,11 +79,12 @@ def find_stored(
             (info,) = patient(name, partial(system.get_file_info, [place.rstrip("/")]))
             if info.type == fs.FileType.Directory:
                 below = fs.FileSelector(info.path, recursive=True)
-                found = [
-                    one
+                inside = {
+                    one.path[len(info.path) :].lstrip("/"): one
                     for one in patient(name, partial(system.get_file_info, below))
-                    if one.type == fs.FileType.File and Path(one.path).suffix.lower() in suffixes
-                ]
+                    if one.type == fs.FileType.File
+                }
+                found = [inside[own] for own in chosen(name, inside, suffixes)]
                 if not found:
                     raise TraceError(f"{name}: there is no {', '.join(suffixes)} file in it")
             elif info.type == fs.FileType.File:

@@ -18,6 +18,7 @@ from ..errors import TraceError
 from .cells import Kind
 from .logs import Channel, Log
 from .reading import MAX_JITTER, shortest_step
+from .tables import shown
 
 Missing = Literal["hold", "interpolate", "error"]
 Span = tuple[float, float]  # the first and the last time, in seconds
@@ -138,9 +139,9 @@ def even_step(log: Log) -> float:
     if wrong.any():
         i = int(wrong.argmax())
         raise TraceError(
-            f"{log.source}{log.where(i + 1)}: the time goes from {log.times[i]:g} to "
-            f"{log.times[i + 1]:g}, but the usual step is {usual:g}; put the log on a grid, as with "
-            f"--resample {proposed_step(log):g}"
+            f"{log.source}{log.where(i + 1)}: the time goes from {shown(log.times[i])} to "
+            f"{shown(log.times[i + 1])}, but the usual step is {usual:g}; put the log on a grid, as "
+            f"with --resample {proposed_step(log):g}"
         )
     return shortest_step(steps, log.times)
 

@@ -11,12 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import TraceError
-from .cells import SECONDS, Series, split_unit
+from .cells import SECONDS, Series, split_unit, time_unit_of
 
 ID_COLUMNS = ("trace", "id", "trace_id")
 TIME_COLUMNS = ("time", "t", "timestamp")
@@ -26,9 +28,11 @@ TIME_WORDS = {  # in headers of columns that may be the times
 }  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
 MAX_NAMES = 8  # names listed in a message
+DAY = 86400  # seconds
+FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
 
 Layout = Literal["auto", "wide", "long", "rows"]
-REPAIR = "--repair-times sorts the rows, and takes the last one of several at a time"
+REPAIR = "; --repair-times sorts the rows, and takes the last one of several at a time"
 
 
 class Source(Protocol):
@@ -64,6 +68,7 @@ class Options:
     mentioned: Collection[str] = ()  # names in formulae, which may be whole headers
     dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
+    arrays: tuple[str, ...] | None = None  # names of variables that a file does not name
     timed: bool = False  # a column that may be the times, but is not called so, is an error
 
 
@@ -132,6 +137,28 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join([*names[:MAX_NAMES], *(["..."] if len(names) > MAX_NAMES else [])]) or "none"
 
 
+def no_variable(source: str, name: str, there: Sequence[str], options: Options) -> TraceError:
+    """The error about a variable that a long table lacks."""
+    hint = "; the table was read as long; if its columns are the variables, give --layout wide"
+    return TraceError(
+        f"{source}: no variable {name!r}; it has: {listed(there)}{hint * (options.layout == 'auto')}"
+    )
+
+
+def shown(time: float) -> str:
+    """A time in seconds for a message; as a date if it counts from 1970."""
+    if not FIRST_DATE < time < LAST_DATE:
+        return f"{time:.15g}"
+    return datetime.fromtimestamp(time, UTC).replace(tzinfo=None).isoformat(" ")
+
+
+def goes_back(before: float, after: float, advice: str = "") -> str:
+    """What is wrong with times that do not increase, and what helps."""
+    if after >= 0 and before < DAY and before - after > DAY / 2:
+        advice = "; if midnight lies between them, write the times with their dates"
+    return f"the time goes from {shown(before)} to {shown(after)}, but it must increase{advice}"
+
+
 def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     """Which column is what. A column may be named with or without its unit."""
     if options.strict and options.variables is None and "" in header and not options.only_mentioned:
@@ -145,7 +172,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if name not in places:
             close = difflib.get_close_matches(name, header[:1000], 1)
             hint = f"; is it {close[0]!r}?" if close else ""
-            if len(header) == 1:
+            if len(header) == 1 and source.lower().endswith((".csv", ".tsv", ".txt")):
                 hint = "; if the header stands further down, skip what is above by --skip-lines"
             raise TraceError(
                 f"{source}: there is no column {name!r}; it has: {listed(header)}{hint}"
@@ -240,7 +267,7 @@ def _time_unit(
     """The unit of the time column that its header or the options name."""
     unit = options.time_unit
     if unit is None and place is not None:
-        unit = split_unit(header[place])[1]
+        unit = time_unit_of(header[place])
     if unit is not None and unit not in SECONDS:
         raise TraceError(
             f"{source}: the times are in {unit!r}, which is not a unit of time; name one of "
@@ -261,6 +288,12 @@ def split_table(table: Table, options: Options) -> list[Part]:
     codes, ids = table.ids or (np.zeros(table.n_rows, np.int64), [""])
     if is_long:
         return _split_long(table, codes, ids, times, options)
+    if options.id_column is None and _counts_rows(ids, table.n_rows, times):
+        raise TraceError(
+            f"{table.source.name}: every row has an identifier of its own, so each trace would have one "
+            "sample; if the rows are one trace, give that column another name than id, trace or "
+            "trace_id; if not, name it with --id-column"
+        )
     groups = _groups(codes, len(ids))
     if lacking is not None:
         groups = [rows[~lacking[rows]] for rows in groups]
@@ -275,6 +308,17 @@ def split_table(table: Table, options: Options) -> list[Part]:
         for one, rows in zip(ids, groups, strict=True)
         if len(rows)
     ]
+
+
+def _counts_rows(ids: Sequence[str], n_rows: int, times: np.ndarray | None) -> bool:
+    """Whether identifiers number the rows of one trace: all differ, and the times or they rise."""
+    if not 2 < n_rows == len(ids):
+        return False
+    if times is not None:
+        return bool((np.diff(times) > 0).all())
+    return all(one.isdecimal() for one in ids) and all(
+        int(b) - int(a) == 1 for a, b in pairwise(ids)
+    )
 
 
 def _complete_times(table: Table, strict: bool) -> np.ndarray | None:
@@ -344,7 +388,7 @@ def _require_same_times(source: Source, times: np.ndarray, rows: dict[str, np.nd
             p = int(wrong.argmax())
             raise TraceError(
                 f"{source.name}{source.where(int(own[p]))}: {other!r} is at time "
-                f"{times[own[p]]:g} where {name!r} is at {times[first[p]]:g}"
+                f"{shown(times[own[p]])} where {name!r} is at {shown(times[first[p]])}"
             )
 
 
@@ -365,10 +409,8 @@ def _merged(
         falls = np.diff(place) <= 0
         if falls.any() and not repair:
             p = int(falls.argmax())
-            raise TraceError(
-                f"{source.name}{source.where(int(own[p + 1]))}: the time of {name!r} goes from "
-                f"{times[own[p]]:g} to {times[own[p + 1]]:g}, but it must increase; {REPAIR}"
-            )
+            wrong = goes_back(times[own[p]], times[own[p + 1]], REPAIR)
+            raise TraceError(f"{source.name}{source.where(int(own[p + 1]))}, {name!r}: {wrong}")
         spread = np.full(len(instants), np.nan)
         spread[place] = values.values  # of samples at one time the last one counts
         shown[place] = own
