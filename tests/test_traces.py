@@ -125,22 +125,24 @@ def test_many_blocks(tmp_path: Path) -> None:
 def test_a_folder_is_a_trace_a_file(tmp_path: Path) -> None:
     for i in (10, 2, 1):
         write(tmp_path / f"run{i}.csv", *(["x,y", f"{i},0"] if i > 1 else ["y,x", f"0,{i}"]))
-    write(tmp_path / "run11.TXT", "x\ty", "11\t0")
     for name in (".run.csv", "~run.csv", ".~lock.run1.csv#"):
         write(tmp_path / name, "not a trace")
     found = read_traces(tmp_path)
-    assert found.ids == ("run1", "run2", "run10", "run11")
+    assert found.ids == ("run1", "run2", "run10")
     assert found.variables == ("y", "x")
-    assert [x[:, 0].tolist() for x in found.values] == [[0, 1], [0, 2], [0, 10], [0, 11]]
+    assert [x[:, 0].tolist() for x in found.values] == [[0, 1], [0, 2], [0, 10]]
 
 
 def test_what_is_not_read_of_a_folder_is_named(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", "x", "1")
-    for name in ("b.csv.gz", "c.log", "r.stl"):
+    for name in ("b.csv.gz", "c.log", "e.TXT", "r.stl"):
         write(tmp_path / name, "x", "1")
     (tmp_path / "d.csv").mkdir()
-    with pytest.warns(RhovecWarning, match=r": not read: b\.csv\.gz, c\.log, d\.csv/$"):
+    with pytest.warns(RhovecWarning, match=r": not read: b\.csv\.gz, c\.log, d\.csv/, e\.TXT$"):
         assert read_traces(tmp_path).ids == ("a",)
+    (tmp_path / "a.csv").unlink()
+    with pytest.warns(RhovecWarning, match=r": not read: b\.csv\.gz, c\.log, d\.csv/$"):
+        assert read_traces(tmp_path).ids == ("e",)
 
 
 def test_ids_stay_apart(tmp_path: Path) -> None:

@@ -159,10 +159,13 @@ def find_files(paths: Sequence[PathLike]) -> list[Path]:
 def chosen(folder: PathLike, names: Iterable[str], suffixes: Collection[str]) -> list[str]:
     """The files to read of those in a folder, where what is no file ends in a slash.
 
-    A warning names the rest, but for hidden files, locks, and requirements beside their logs.
+    A warning names the rest, but for hidden files, locks, and requirements beside their logs. Beside
+    logs of other kinds, a .txt file may be a note.
     """
     visible = [n for n in names if not any(part.startswith((".", "~")) for part in n.split("/"))]
     found = [name for name in visible if splitext(name)[1].lower() in suffixes]
+    if ".csv" in suffixes:
+        found = [name for name in found if not name.lower().endswith(".txt")] or found
     rest = sorted(
         (n for n in set(visible) - set(found) if not n.lower().endswith(".stl")), key=natural_key
     )
