@@ -195,7 +195,7 @@ def test_what_lies_outside_is_flagged(model: Model) -> None:
     assert caught[0].filename == __file__
     assert "\n" not in line
     for part in (
-        "5 of 6 formulae", "1 with |threshold| above 6.5 (mean error 0.034)",
+        "5 of 6 formulae", "1 with a threshold beyond ±6.5 in the model's units (mean error 0.034)",
         "2 with a depth above 9 (mean error 0.05)", "1 with more nodes than 63 (mean error not",
     ):  # fmt: skip
         assert part in line

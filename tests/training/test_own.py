@@ -215,6 +215,7 @@ def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
         ({"traces": np.where(np.arange(2)[:, None] == 0, drives(60), 7.0)}, "constant"),
         ({"traces": np.full((60, 2, 9), np.nan)}, "must be finite"),
         ({"held_out": drives(20, points=9)}, "of one length"),
+        ({"held_out": drives(60)[:20]}, "are all among those to distil"),
         (
             {
                 "held_out": {"speed": drives(20)[:, 0]},

@@ -52,6 +52,7 @@ HINTS = {
         "with --time-column, and their unit, if it is not s, with --time-unit;"
     ),
     "s; leave out dt": "s; leave out --dt",
+    "or leave out held_out": "or leave out --held-out",
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
     "pass dt=..., the sampling step": "give --dt, the sampling step",
     "without dt=..., which is for": "without --dt, which is for",

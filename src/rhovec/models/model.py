@@ -77,7 +77,7 @@ KERNELS: dict[str, type[StlKernel] | type[BooleanKernel] | type[IntegratedKernel
     "integrated": IntegratedKernel,
 }
 EXCESSES = {  # what `outside` looks at, in the words of the warning
-    "threshold": "|threshold| above {:g}",
+    "threshold": "a threshold beyond ±{:g} in the model's units",
     "left bound": "a left bound above {:g} steps",
     "right bound": "a finite right bound above {:g} steps",
     "nodes": "more nodes than {:g}",

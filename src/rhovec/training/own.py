@@ -82,7 +82,13 @@ class OwnTraces:
                     f"the held-out traces have {other.shape[2]} points, but the others "
                     f"{values.shape[2]}; give traces of one length"
                 )
-        different = len({trace.tobytes() for trace in values})
+        seen = {trace.tobytes() for trace in values}
+        if held_out is not None and all(trace.tobytes() in seen for trace in other):
+            raise TraceError(
+                "the held-out traces are all among those to distil, so they would tell nothing; give "
+                "others, or leave out held_out"
+            )
+        different = len(seen)
         if different < FEWEST:
             raise TraceError(
                 f"{different} different traces to distil, beside {len(other)} held out, say too little "
