@@ -130,7 +130,7 @@ def test_blocks_do_not_matter(model: Model, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_one_formula_has_one_vector(model: Model, spellings: tuple[str, str]) -> None:
     first, second = model.embed(list(spellings))
-    assert (first == second).all()
+    assert np.abs(first - second).max() <= 1e-5  # BLAS may round them differently
 
 
 def test_what_means_something_else_has_another_vector(model: Model) -> None:

@@ -76,8 +76,8 @@ def test_the_model_reads_names_units_and_seconds(run: Path) -> None:
     text = "always[0,5] (speed < 60 and rpm < 4000)"
     lowered = model.schema.lower(text)
     given = model.embed([text, model.schema.parse(text), lowered])
-    assert (given == given[0]).all()
-    np.testing.assert_allclose(given[:1], model.embed(Programs.pack([lowered])), atol=1e-4)
+    for vector in (*given[1:], *model.embed(Programs.pack([lowered]))):
+        np.testing.assert_allclose(vector, given[0], atol=1e-4)
     assert model.embed(text).shape == (128,)
     assert model.similarity(text, text) == pytest.approx(1, abs=1e-5)
     with pytest.raises(RhovecError, match="no channel 'gear'"):

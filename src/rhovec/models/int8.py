@@ -37,7 +37,7 @@ PANEL = 64  # columns of a matrix that are computed together
 TILE = 6  # rows, likewise: 6 x 64 sums fill the registers of a core
 QUERIES, KEYS = 4, 16  # whose scores are computed together
 CHUNK = 96  # tokens that a thread works on at once, unless one formula has more
-BLOCK = 64  # formulae whose vectors are computed at once
+BLOCK = 4  # formulae whose vectors are computed at once; see `Int8Runtime._vectors`
 PLAIN, ADD, SQUARE = range(
     3
 )  # what a product does: write, add to what is there, square if positive
@@ -100,7 +100,11 @@ class Int8Runtime:
         return out
 
     def _vectors(self, pooled: np.ndarray, kind: Kind) -> np.ndarray:
-        """Vectors of BLOCK pooled tokens: products of one shape treat all their rows alike."""
+        """Vectors of BLOCK pooled tokens.
+
+        Four, because every row must be rounded in the same way: in products of more, OpenBLAS's kernels
+        for AVX2 treat the first rows differently from the last.
+        """
         head, tensors = self.exact.head, self.exact.head_tensors
         rows = head.numpy_rows(tensors, pooled @ self.turn.T)
         return rows if kind == "cosine" else head.numpy_vectors(tensors, rows)
