@@ -135,6 +135,9 @@ def test_units_labels_and_modes_are_kept(tmp_path: Path) -> None:
     (best, *_) = lines("search", tmp_path / "a", text)
     assert best["id"] == 1 and best["similarity"] == pytest.approx(1)
     assert "gear >= 2.5" in best["formula"]
+    run("add", tmp_path / "a", "eventually speed == 5", "--discrete", "speed,gear")
+    assert "--units: " in refused("search", tmp_path / "a", text, "--units", "speed=m/s")
+    run("search", tmp_path / "a", text, "--units", "gear=m")
     with Index.open(tmp_path / "a") as index:
         assert index.search(text, 1)[0].id == 1
         assert index.reading == {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -446,7 +447,7 @@ def test_traces_are_kept(tmp_path: Path, kind: type) -> None:
         Index.open(tmp_path / "library", vectors=replace(kernel, seed=5))
 
 
-def test_how_texts_are_read_is_kept(tmp_path: Path) -> None:
+def test_how_texts_are_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["always[0,1] x_0 > 36 km/h", "gear == 3"]
     reading = {
         "dt": Decimal("0.5"),
@@ -465,9 +466,24 @@ def test_how_texts_are_read_is_kept(tmp_path: Path) -> None:
         assert (hit.id, str(hit.formula)) == (3, "always[0,1] ( x_0 > 10 )")
     for wrong, words in (
         ({"dt": -1}, "dt must be"), ({"definitions": {}}, "not definitions"), ("dt", "not 'dt'"),
+        ({"discrete": 5}, "reading must be"), ({"discrete": [[1]]}, "reading must be"),
+        ({("a",): 1}, "reading must be"), (3, "not 3"),
     ):  # fmt: skip
         with pytest.raises(rv.RhovecError, match=words):
             Index.build(texts, vectors=kernel, reading=wrong)  # type: ignore[arg-type]
+    odd = {"labels": {"gear": {"P": np.int64(1)}}, "tolerance": Fraction(1, 2), "rounding": "up"}
+    Index.build(['gear == "P"'], tmp_path / "odd", vectors=kernel, reading=odd).close()
+    with Index.open(tmp_path / "odd") as index:
+        assert index.reading == {"labels": {"gear": {"P": 1}}, "tolerance": 0.5, "rounding": "up"}
+    for n, wrong in enumerate(
+        ({"dt": -1}, {"units": 5}, {"tolerance": "q"}, {"discrete": 5}, {"a": 1})
+    ):
+        with monkeypatch.context() as patch:  # as a hand would write it into the file
+            patch.setattr(index_module, "_reader", lambda *_: None)
+            patch.setattr(index_module, "_plain", lambda given: given)
+            Index.build(["gear > 0"], tmp_path / f"{n}", vectors=kernel, reading=wrong).close()
+        with pytest.raises(rv.RhovecError, match="its description is damaged"):
+            Index.open(tmp_path / f"{n}")
     schema = Schema((SchemaChannel("x_0"),), dt=0.5)
     with pytest.raises(rv.RhovecError, match="leave out reading"):
         Index.build(texts, schema=schema, reading=reading)

@@ -145,6 +145,19 @@ def test_what_is_not_read_of_a_folder_is_named(tmp_path: Path) -> None:
         assert read_traces(tmp_path).ids == ("e",)
 
 
+def test_a_first_row_that_may_be_times_is_asked_about(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "0,0.1,0.2", "1,2,130")
+    with pytest.raises(TraceError, match="are these times or samples"):
+        read_traces(file, layout="rows")
+    assert len(read_traces(file, layout="rows", variables=["v"]).values) == 2
+    for first in ("0,1", "0,1,3", "1,2,3", "0,0,0"):
+        write(file, first, ",".join("7" for _ in first.split(",")))
+        assert len(read_traces(file, layout="rows").values) == 2
+    write(file, ",1,2,3", "4,5,6,7")
+    with pytest.raises(TraceError, match="the cell is empty"):
+        read_traces(file, layout="rows")
+
+
 def test_ids_stay_apart(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     one, two = tmp_path / "a.csv", tmp_path / "b" / "a.csv"

@@ -217,5 +217,5 @@ def test_names_and_labels_are_found_before_parsing() -> None:
 
 
 def test_what_is_no_log() -> None:
-    with pytest.raises(TraceError, match=r"rv\.read_logs gives, not 'a\.csv'"):
+    with pytest.raises(TraceError, match=r"must be a Log, not 'a\.csv'"):
         resample("a.csv", 0.1)  # type: ignore[arg-type]

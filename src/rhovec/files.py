@@ -41,9 +41,9 @@ def read_file(path: str | Path) -> bytes:
 
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of programs that were killed while they wrote into a folder."""
-    for path in folder.glob(TEMPORARY):
+    for path in folder.glob(TEMPORARY.replace("*", 16 * "[0-9a-f]")):
         with suppress(OSError):  # somebody else has removed it
-            if time.time() - path.stat().st_mtime > LEFT_BEHIND:
+            if time.time() - path.lstat().st_mtime > LEFT_BEHIND:
                 path.unlink()
 
 

@@ -11,6 +11,7 @@ import rhovec as rv
 from rhovec.check import Explanation, Sampled
 from rhovec.errors import RhovecError
 from rhovec.formula.core import Formula
+from rhovec.traces import Channel, Log
 
 from . import cases, oracle
 from .oracle import Case
@@ -135,6 +136,9 @@ def test_with_a_step_the_bounds_of_a_text_are_seconds() -> None:
     )
     assert str(rv.explain("always[0,500 ms] x < 1", Sampled(trace, dt=0.5))).startswith("holds")
     assert str(rv.explain("always[0,1] x < 1", trace)).startswith("holds")
+    grid = rv.resample(Log("a", "a.csv", np.arange(3) / 2, {"x": Channel(np.array([0.0, 0, 2]))}))
+    with pytest.raises(RhovecError, match=r"0\.5 s apart, not 1 s; leave out dt"):
+        rv.explain("always[0,1] x < 1", grid, dt=1)
     units = {"x": "km/h"}
     assert (
         str(rv.explain("x < 1 m/s", trace, units=units))

@@ -408,12 +408,15 @@ def test_a_space_that_others_save_meanwhile_is_read(
 
 
 def test_saving_removes_what_a_kill_left_behind(space: rv.Space, folder: Path) -> None:
-    old, new = folder / ".rhovec-0.tmp", folder / ".rhovec-1.tmp"
-    for path in (old, new):
+    names = f".rhovec-{'0' * 16}.tmp", f".rhovec-{'1' * 16}.tmp", ".rhovec-notes.tmp"
+    old, new, other = (folder / name for name in names)
+    for path in (old, new, other):
         path.write_bytes(b"traces")
-    os.utime(old, (time.time() - 100_000,) * 2)
+    for path in (old, other):
+        os.utime(path, (time.time() - 100_000,) * 2)
     space.save(folder)
-    assert not old.exists() and new.exists()  # which somebody may be writing
+    assert not old.exists() and other.exists()
+    assert new.exists()  # which somebody may be writing
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -144,6 +144,10 @@ def explain(
     units: of the variables, for the margin and for thresholds in other units.
     """
     log = as_sampled(trace, variables, dt)
+    if dt is not None and log.dt != float(dt):
+        raise RhovecError(
+            f"the log's samples are {log.dt:g} s apart, not {float(dt):g} s; leave out dt"
+        )
     if isinstance(phi, str):
         phi = parse(phi, dt=log.dt if dt is None else dt, units=units)
     formulae, single = as_formulae(phi)

@@ -205,7 +205,9 @@ def _ready(
     for name, part in parts if names else ():
         try:
             log = as_log(name, part, plan.reading)
-            grid = _stepped(plan, known, log, _grid(plan, derived, names, _timed(plan, log)))
+            grid = _grid(plan, derived, names, _timed(plan, log))
+            if len(log.times) == 1 and plan.dt is not None and plan.resample is None:
+                grid = replace(grid, dt=plan.dt)  # of its own it has none
         except RhovecError as error:
             file.refuse(str(error) if part.id == "" else f"{error} (trace {part.id})")
             continue
@@ -267,30 +269,6 @@ def _grid(plan: Plan, derived: Derived, names: Collection[str], log: Log) -> Gri
     log = derive(log, derived, made, max_gap=plan.max_gap, hold=held())
     log = replace(log, channels={n: c for n, c in log.channels.items() if n in names})
     return resample(log, plan.resample, missing=plan.missing, max_gap=plan.max_gap, hold=held())
-
-
-def _stepped(plan: Plan, known: Sequence[Requirement], log: Log, grid: Grid) -> Grid:
-    """The grid, with the step that was given if a single sample has none of its own.
-
-    An error if time bounds need one that nobody gave, or if the times contradict the one given.
-    """
-    if plan.resample is not None:
-        return grid
-    if len(log.times) == 1 and plan.dt is not None:
-        return replace(grid, dt=plan.dt)
-    if not log.timed:
-        return grid
-    if len(log.times) == 1 and any((r.formula.code[:, 1:3] > 0).any() for r in known):
-        raise TraceError(
-            f"{log.source}: a single sample has no step, which time bounds need; pass dt=..., the "
-            "sampling step"
-        )
-    if plan.dt not in (None, grid.dt):
-        raise TraceError(
-            f"{log.source}: its times are {grid.dt:g} s apart, not {plan.dt:g} s; check it without "
-            "dt=..., which is for logs without times"
-        )
-    return grid
 
 
 def _judge(

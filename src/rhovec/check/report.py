@@ -163,9 +163,8 @@ def plan_of(
         its own step is that of bounds in seconds.
     missing, max_gap, hold: see `rv.resample`.
     begin: "unknown", or "held", which takes the first sample for the past before a log.
-    dt: the step of logs without times, or with a single sample; times with another step are an error.
-        Without, bounds are numbers of samples, unless a column may be the times, which is then an
-        error.
+    dt: the step of logs without times, or with a single sample. Without, bounds are numbers of samples,
+        unless a column may be the times, which is then an error.
     rounding, discrete, tolerance, units, labels: see `rv.parse`. Units and labels in logs are known.
     parameters: values for parameters of the files, {"T": "3 s"}.
     layout, id_column, time_column, time_unit, encoding, skip_lines, repair_times: see `rv.read_logs`.

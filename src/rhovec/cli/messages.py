@@ -54,8 +54,6 @@ HINTS = {
     "s; leave out dt": "s; leave out --dt",
     "or leave out held_out": "or leave out --held-out",
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
-    "pass dt=..., the sampling step": "give --dt, the sampling step",
-    "without dt=..., which is for": "without --dt, which is for",
 }
 # Arguments that a message may begin with ("sigma2 must be positive"), and their options.
 ARGUMENTS = {

@@ -11,7 +11,7 @@ import typer
 
 from ..errors import RhovecError
 from .inputs import tell_left_out
-from .output import note, replacing_text, require_output, write_jsonl
+from .output import replacing_text, require_output, write_jsonl
 from .shared import JsonLines, TraceFiles, option, output_file, picture
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def mine(
         return
     print(mined)
     if positive is None and isinstance(mined, Mined):
-        note(f"these hold for {mined.positive}; --positive {mined.negative} describes the others")
+        print(f"these hold for {mined.positive}; --positive {mined.negative} describes the others")
     if given is not None and not isinstance(mined, Bounded):
         _explain(mined, traces, given)
 

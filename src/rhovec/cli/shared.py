@@ -339,21 +339,23 @@ class Reading(Files):
         if schema is not None:
             known = schema.options() if isinstance(schema, Schema) else schema
             for name, value in known.items():
-                if own[name] not in (None, [], {}) and not _same(name, own[name], value):
+                asked = own.get(name)
+                if not isinstance(schema, Schema) and asked and isinstance(value, dict | list):
+                    asked, value = _joined(asked, value)  # it may say nothing about some variables
+                if asked not in (None, [], {}) and not _same(name, asked, value):
                     raise RhovecError(
                         f"--{name}: the schema, the space or the library says this; leave it out"
                     )
-            own |= known
+                own[name] = value
         if traces is not None:
             own["units"] = {**traces.units, **own["units"]}
-        return {**own, "rounding": self.rounding}
+        rounding = self.rounding or own.get("rounding")
+        return {**own, "rounding": rounding}
 
     def kept(self, traces: Traces | None) -> dict[str, Any]:
         """The options of `parse` that a library keeps for the formulae that come later."""
         found = self.options(None, traces)
-        return {
-            name: v for name, v in found.items() if v not in (None, [], {}) and name != "rounding"
-        }
+        return {name: value for name, value in found.items() if value not in (None, [], {})}
 
     def codes(self) -> dict[str, dict[str, float]]:
         """What --labels asks for."""
@@ -443,6 +445,14 @@ class TraceFiles:
                 "--layout, --variables, --id-column, --time-column and --time-unit go with --traces"
             )
         return None
+
+
+def _joined(asked: Any, known: Any) -> tuple[Any, Any]:
+    """Lists or dicts of options by variable: what is asked for in addition, if nothing contradicts."""
+    if isinstance(known, list):
+        both = sorted({*known, *asked})
+        return both, both
+    return {**known, **asked}, {**asked, **known}
 
 
 def _same(name: str, asked: Any, known: Any) -> bool:

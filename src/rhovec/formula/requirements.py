@@ -236,7 +236,8 @@ def _cells(text: str, name: str) -> Iterator[Statement]:
             first, line = line, reader.line_num
             cells = dict(zip(columns, row, strict=False))
             formula = _SPREADSHEET.sub("", cells.get("formula", ""), 1)
-            if any(map(str.strip, row)):
+            named = cells.get("id", "").strip()
+            if formula.strip() or (named and not named.startswith("#")):
                 identifier, title = (
                     _SPREADSHEET.sub("", _one_line(cells.get(key)), 1) for key in ("id", "title")
                 )

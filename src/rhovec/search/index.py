@@ -10,11 +10,14 @@ for another thread or process.
 
 from __future__ import annotations
 
+import json
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from itertools import chain, islice, repeat
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -52,7 +55,7 @@ MARGIN = 0.02  # below the threshold, where vectors may be wrong about a duplica
 TINY = 1e-9  # equivalent formulae may lack as much of kernel value 1
 NORM_ERROR = 0.01  # by how much the norm of a vector may differ from 1
 
-READING = ("dt", "discrete", "tolerance", "units", "labels")  # options that a library keeps
+READING = ("dt", "rounding", "discrete", "tolerance", "units", "labels")  # that a library keeps
 
 Reader = Callable[[str], Formula]
 Names = str | Iterable[str]
@@ -105,7 +108,10 @@ class Index:
         self.lowering = Schema.from_json(facts.schema) if facts.schema else None  # before embedding
         self.schema = self.lowering or _schema_of(made)  # how texts are read
         self.reading = facts.reading or {}  # or, without a schema, with these options of `parse`
-        self._read = _reader(self.schema, self.reading)
+        try:
+            self._read = _reader(self.schema, self.reading)
+        except RhovecError:
+            raise RhovecError(f"{backend.name}: its description is damaged; {REPAIR}") from None
         self.vectors = made  # None: unknown here, so that only vectors can be asked for
         self._kernel: Kernel | None = None
 
@@ -150,7 +156,8 @@ class Index:
             raise RhovecError("the space has its own names, units and scales; leave out schema")
         if reading and (schema or _schema_of(vectors)) is not None:
             raise RhovecError("the schema or the space says how texts are read; leave out reading")
-        read = _reader(schema or _schema_of(vectors), reading or {})
+        reading = _plain(reading or {})
+        read = _reader(schema or _schema_of(vectors), reading)
         items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
             items = list(items) if isinstance(items, Iterable) else items
@@ -528,8 +535,28 @@ def _reader(schema: Schema | None, reading: Mapping[str, Any]) -> Reader | None:
         raise RhovecError(
             f"reading takes the options {', '.join(READING)} of parse, not {min(map(str, unknown))}"
         )
-    options_of(**reading)  # which refuses wrong values
+    try:
+        options_of(**reading)  # which refuses wrong values
+    except TypeError:
+        raise RhovecError(f"reading must be options of parse, not {dict(reading)!r:.200}") from None
     return partial(parse, **reading) if reading else None
+
+
+def _plain(reading: Any) -> Any:
+    """The options as a file keeps them."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Decimal):
+            return str(value)
+        if isinstance(value, Real):
+            number = float(value)
+            return int(number) if number.is_integer() else number
+        return sorted(value) if isinstance(value, Iterable) else repr(value)
+
+    try:
+        return json.loads(json.dumps(reading, default=plain))
+    except TypeError:
+        raise RhovecError(f"reading must be options of parse, not {reading!r:.200}") from None
 
 
 def _parsed(formulae: Iterable[FormulaLike], read: Reader | None) -> list[Formula]:

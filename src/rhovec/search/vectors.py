@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import product
 from typing import Any
@@ -41,7 +40,7 @@ def describe(
     text = schema.to_json() if schema else None
     return Facts(
         vectors.fingerprint, kind, sigma2, dimension, stored, text, recipe, data, sizes,
-        json.loads(json.dumps(dict(reading), default=_plain)) if reading else None,
+        dict(reading) if reading else None,
     )  # fmt: skip
 
 
@@ -62,11 +61,6 @@ def usual_kernel(formulae: Iterable[Formula], n_traces: int | None = None) -> St
     """The kernel on mu0 with as many variables as formulae in x_0, x_1, ... need."""
     needed = default_measure(formulae)
     return StlKernel(BaseMeasure(max(3, needed.n_variables)), n_traces)
-
-
-def _plain(value: object) -> object:
-    """A set of names, or a decimal, as JSON can write it."""
-    return sorted(value) if isinstance(value, Set) else str(value)
 
 
 def _sigma2(vectors: Vectors) -> float:

@@ -31,6 +31,8 @@ from ..robustness.inputs import as_trace_array
 from ..traces import TraceMeasure
 from ..traces.reading import Traces, listed
 
+MAX_ROUNDING = 0.01  # of a step, by which the one that is given may differ from that of the times
+
 
 class Given(NamedTuple):
     """Traces as they were given."""
@@ -97,12 +99,13 @@ def schema_of(
             f"constant in the traces, so without a scale: {listed(constant)}; leave them out, give "
             "traces in which they move, or declare them discrete"
         )
-    if None not in (dt, given.dt) and dt != given.dt:
-        raise TraceError(
-            f"the times of the traces are {given.dt:g} s apart, not {dt:g} s; leave out dt"
-        )
     step = given.dt if dt is None else dt
-    return Schema(tuple(channels), 1.0 if step is None else step, tolerance=tolerance)
+    schema = Schema(tuple(channels), 1.0 if step is None else step, tolerance=tolerance)
+    if given.dt is not None and abs(schema.dt - given.dt) > MAX_ROUNDING * given.dt:
+        raise TraceError(
+            f"the times of the traces are {given.dt:g} s apart, not {schema.dt:g} s; leave out dt"
+        )
+    return schema
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,7 +125,7 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
     vectors = {name: value for name, value in vectors.items() if value.ndim == 1 and len(value)}
     if not vectors:
         raise TraceError(f"{file}: there is no vector in it; give one per variable, and the times")
-    for name in (*present(options, vectors), *options.mentioned):
+    for name in present(options, vectors) or ():
         if name in arrays and name not in vectors:
             shape = np.shape(arrays[name])
             raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")

@@ -395,10 +395,11 @@ def _read_rows(
             )
     text.places = {name: (header[named[name][0]], named[name][0]) for name in wanted}
     found = [cells for _, cells in rows]
-    if not text.first_row and len(found) > 1 and _count_evenly(found[0]):
+    is_said = options.arrays is not None or options.id_column is not None
+    if not text.first_row and len(found) > 1 and not is_said and _count_evenly(found[0]):
         raise TraceError(
             f"{text.name}:1: are these times or samples? Before times, add a column of names, as in "
-            "id,0,0.1; above samples, add a header, x_0,x_1"
+            "id,0,0.1; for samples, name their variable with --variables"
         )
     if not found:
         raise TraceError(f"{text.name}: there is a header but no row below it")
@@ -436,8 +437,14 @@ def _read_rows(
 
 def _count_evenly(cells: Row) -> bool:
     """Whether these are the numbers from 0 on in equal steps, as times of samples are."""
-    steps = np.diff([float(cell or "nan") for cell in cells])
-    return len(steps) > 1 and float(cells[0]) == 0 < steps[0] and np.allclose(steps, steps[0])
+    if not all(map(is_number, cells)):
+        return False
+    values = np.array(cells, np.float64)
+    return (
+        len(values) > 2
+        and np.allclose(values, values[1] * np.arange(len(values)))
+        and values[1] > 0
+    )
 
 
 def _place(text: Text, header: list[str], name: str) -> int:

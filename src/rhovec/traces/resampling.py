@@ -89,7 +89,7 @@ def resample(
     hold: channels of numbers that keep their last value until the next one.
     """
     if not isinstance(log, Log):
-        raise TraceError(f"log must be one of those that rv.read_logs gives, not {log!r:.80}")
+        raise TraceError(f"log must be a Log, not {log!r:.80}; read the file first")
     if missing not in (None, "hold", "interpolate", "error"):
         raise TraceError(f'missing must be "hold", "interpolate" or "error", not {missing!r}')
     if max_gap is not None and not max_gap >= 0:
