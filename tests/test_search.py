@@ -16,7 +16,7 @@ import rhovec as rv
 from rhovec.errors import FormulaError, ParseError, RhovecError, TraceError
 from rhovec.formula import Formula, Schema
 from rhovec.formula.schema import SchemaChannel
-from rhovec.search import Hit, Index, coarse
+from rhovec.search import Hit, Index, coarse, entries
 from rhovec.search import file as file_module
 from rhovec.search import index as index_module
 from rhovec.spaces import Signatures
@@ -246,7 +246,7 @@ def test_requirements_have_identifiers(tmp_path: Path) -> None:
 
 
 def test_add_is_all_or_nothing(small: Index, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "CHUNK", 3)
+    monkeypatch.setattr(entries, "CHUNK", 3)
     for bad, error in (("true", FormulaError), ("x_0 >", ParseError), ("speed > 1", TraceError)):
         with pytest.raises(error):
             small.add([*FORMULAE[:7], bad])
@@ -479,8 +479,8 @@ def test_how_texts_are_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ({"dt": -1}, {"units": 5}, {"tolerance": "q"}, {"discrete": 5}, {"a": 1})
     ):
         with monkeypatch.context() as patch:  # as a hand would write it into the file
-            patch.setattr(index_module, "_reader", lambda *_: None)
-            patch.setattr(index_module, "_plain", lambda given: given)
+            patch.setattr(index_module, "reader_of", lambda *_: None)
+            patch.setattr(index_module, "plain_options", lambda given: given)
             Index.build(["gear > 0"], tmp_path / f"{n}", vectors=kernel, reading=wrong).close()
         with pytest.raises(rv.RhovecError, match="its description is damaged"):
             Index.open(tmp_path / f"{n}")

@@ -21,9 +21,8 @@ import pytest
 import rhovec as rv
 from rhovec.errors import RhovecError
 from rhovec.formula import Formula
-from rhovec.search import Hit, Index, rows
+from rhovec.search import Hit, Index, entries, rows
 from rhovec.search import file as file_module
-from rhovec.search import index as index_module
 
 from .libraries import change
 from .soak import harness
@@ -41,8 +40,8 @@ def ids(hits: list[Hit]) -> list[int]:
 
 BUILT = """
 import sys, rhovec as rv
-from rhovec.search import Index, index
-index.CHUNK = 1
+from rhovec.search import Index, entries
+entries.CHUNK = 1
 path, name = sys.argv[1:]
 def formulae():
     yield f"x_0 > {name}"
@@ -138,7 +137,7 @@ def test_of_two_that_build_one_wins(tmp_path: Path) -> None:
 def test_a_file_that_appears_during_a_build_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "CHUNK", 2)
+    monkeypatch.setattr(entries, "CHUNK", 2)
     path = tmp_path / "library"
 
     def formulae() -> Iterator[Formula]:
@@ -329,7 +328,7 @@ def test_readers_do_not_wait_and_writers_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "WAIT", 0.05)
-    monkeypatch.setattr(index_module, "CHUNK", 2)
+    monkeypatch.setattr(entries, "CHUNK", 2)
     path = tmp_path / "library"
     seen = []
     with Index.build(FORMULAE[:10], path, vectors=KERNEL) as index, Index.open(path) as other:

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 import rhovec as rv
 from rhovec.cli import app
 from rhovec.errors import RhovecError
-from rhovec.search import Index, database, server
-from rhovec.search import index as index_module
+from rhovec.search import Index, database, entries, server
 
 from .servers import execute
 from .soak.harness import Hashed, formula
@@ -232,7 +231,7 @@ def test_hostile_names_tags_and_formulae_are_only_text(url: str, tmp_path: Path)
 def test_an_error_among_the_formulae_leaves_nothing(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "CHUNK", 20)
+    monkeypatch.setattr(entries, "CHUNK", 20)
 
     def texts() -> Iterator[str]:
         yield from (formula(i) for i in range(60))

@@ -10,23 +10,19 @@ for another thread or process.
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
-from itertools import chain, islice, repeat
-from numbers import Real
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from ..errors import RhovecError
-from ..formula import Formula, Schema, parse
-from ..formula.options import options_of
-from ..formula.reader import FormulaLike, as_formulae, is_single
+from ..formula import Formula, Schema
+from ..formula.reader import FormulaLike, is_single
 from ..formula.requirements import Requirement
 from ..kernel import Progress, SampledKernel, cosine_of_kernel, kernel_of_cosine
 from ..spaces.vectors import Kernel, Vectors, as_vectors, kind_of
@@ -34,33 +30,32 @@ from ..traces import BaseMeasure
 from . import version1
 from .arguments import (
     file_path,
-    identifier_of,
-    identifiers_of,
     names_of,
-    tags_of,
-    tags_of_each,
     whole,
 )
 from .backend import Backend, Batch, Facts, Filter, Found, is_url
+from .entries import (
+    Names,
+    Requirements,
+    Tags,
+    batches_of,
+    lowered,
+    plain_options,
+    read_all,
+    reader_of,
+    schema_of,
+    unit_vectors,
+)
 from .file import FileBackend
 from .numbers import Numbers, Stored, unit_rows
 from .rows import REPAIR
 from .vectors import describe, usual_kernel, vectors_of
 
-CHUNK = 4096  # formulae embedded at once
 JUDGE_TRACES, JUDGE_SEED = 10_000, 1  # of the kernel that re-ranks and confirms
 MIN_RERANKED = 200  # hits that the kernel looks at, at least
 MAX_JUDGED = 128  # possible groups that the kernel looks at in one call
 MARGIN = 0.02  # below the threshold, where vectors may be wrong about a duplicate
 TINY = 1e-9  # equivalent formulae may lack as much of kernel value 1
-NORM_ERROR = 0.01  # by how much the norm of a vector may differ from 1
-
-READING = ("dt", "rounding", "discrete", "tolerance", "units", "labels")  # that a library keeps
-
-Reader = Callable[[str], Formula]
-Names = str | Iterable[str]
-Tags = Names | Sequence[Iterable[str]]
-Requirements = str | Iterable[str | None] | None
 
 
 @dataclass(frozen=True)
@@ -106,10 +101,10 @@ class Index:
                 "with those, or build another library"
             )
         self.lowering = Schema.from_json(facts.schema) if facts.schema else None  # before embedding
-        self.schema = self.lowering or _schema_of(made)  # how texts are read
+        self.schema = self.lowering or schema_of(made)  # how texts are read
         self.reading = facts.reading or {}  # or, without a schema, with these options of `parse`
         try:
-            self._read = _reader(self.schema, self.reading)
+            self._read = reader_of(self.schema, self.reading)
         except RhovecError:
             raise RhovecError(f"{backend.name}: its description is damaged; {REPAIR}") from None
         self.vectors = made  # None: unknown here, so that only vectors can be asked for
@@ -152,23 +147,23 @@ class Index:
         create = _creator(path, library)
         if schema is not None and not isinstance(schema, Schema):
             raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
-        if schema is not None and _schema_of(vectors) is not None:
+        if schema is not None and schema_of(vectors) is not None:
             raise RhovecError("the space has its own names, units and scales; leave out schema")
-        if reading and (schema or _schema_of(vectors)) is not None:
+        if reading and (schema or schema_of(vectors)) is not None:
             raise RhovecError("the schema or the space says how texts are read; leave out reading")
-        reading = _plain(reading or {})
-        read = _reader(schema or _schema_of(vectors), reading)
+        reading = plain_options(reading or {})
+        read = reader_of(schema or schema_of(vectors), reading)
         items: Any = [formulae] if is_single(formulae) else formulae
         if vectors is None:
             items = list(items) if isinstance(items, Iterable) else items
-            parsed = _parsed(items, read)
+            parsed = read_all(items, read)
             items = [
                 item if isinstance(item, Requirement) else phi
                 for item, phi in zip(items, parsed, strict=True)
             ]
-            vectors = usual_kernel(_lowered(parsed, schema))
+            vectors = usual_kernel(lowered(parsed, schema))
         chosen = as_vectors(vectors)
-        batches = _embedded(items, requirements, tags, chosen, read, schema, progress)
+        batches = batches_of(items, requirements, tags, chosen, read, schema, progress)
         first = next(batches)
         sizes = Numbers.learn(first.vectors).sizes if stored == "int8" else None
         facts = describe(chosen, first.vectors.shape[1], schema, stored, sizes, reading)
@@ -260,7 +255,9 @@ class Index:
         single = is_single(formulae)
         items: Any = [formulae] if single else formulae
         vectors = self._require_vectors()
-        batches = _embedded(items, requirements, tags, vectors, self._read, self.lowering, progress)
+        batches = batches_of(
+            items, requirements, tags, vectors, self._read, self.lowering, progress
+        )
         ids = self._backend.add(batches)
         return ids[0] if single else list(ids)
 
@@ -365,8 +362,8 @@ class Index:
                 raise RhovecError("a query vector must be finite and not zero")
         else:
             single = is_single(query)
-            formulae = _parsed([query] if single else query, self._read)
-            points = _vectors_of(formulae, self._require_vectors(), self.lowering)
+            formulae = read_all([query] if single else query, self._read)
+            points = unit_vectors(formulae, self._require_vectors(), self.lowering)
             if points.shape[1] != facts.dimension:
                 raise RhovecError(
                     f"{self._backend.name} has vectors of {facts.dimension} numbers, and its model "
@@ -424,7 +421,7 @@ class Index:
         if kernel is None and self.vectors:
             kernel = self._kernel = self._kernel or self.vectors.kernel(JUDGE_TRACES, JUDGE_SEED)
         if kernel is None or isinstance(kernel.measure, BaseMeasure):
-            first, second = (_lowered(each, self.lowering) for each in (first, second))
+            first, second = (lowered(each, self.lowering) for each in (first, second))
         return kernel or usual_kernel([*first, *second], JUDGE_TRACES), first, second
 
     def _groups(
@@ -476,116 +473,6 @@ class Index:
             done.update(hit.id for hit in group)
             if group:
                 yield [replace(hits[0], kernel=1.0), *group]
-
-
-# -- formulae to vectors ---------------------------------------------------------------------------
-
-
-def _embedded(
-    formulae: Iterable[FormulaLike],
-    requirements: Requirements,
-    tags: Tags,
-    vectors: Vectors,
-    read: Reader | None,
-    lowering: Schema | None,
-    progress: Progress | None,
-) -> Iterator[Batch]:
-    """Entries with their vectors, some at a time."""
-    if not isinstance(formulae, Iterable):
-        raise RhovecError(f"formulae must be a formula or a list of them, not {formulae!r:.80}")
-    total = len(formulae) if isinstance(formulae, Sequence) else None
-    items, identifiers, labels = iter(formulae), identifiers_of(requirements), tags_of_each(tags)
-    done = 0
-    while chunk := list(islice(items, CHUNK)):
-        parsed = _parsed(chunk, read)
-        known = list(islice(identifiers, len(parsed)))
-        named = list(islice(labels, len(parsed)))
-        for each, word in ((known, "requirements"), (named, "tags")):
-            if len(each) < len(parsed):
-                raise RhovecError(
-                    f"there are more formulae than {word}, which end at {done + len(each)}"
-                )
-        entries = list(map(_entry, chunk, parsed, known, named))
-        yield Batch(entries, _vectors_of(parsed, vectors, lowering))
-        done += len(parsed)
-        if progress and total:
-            progress(done / total)
-    if not done:
-        raise RhovecError("no formula given: the list is empty")
-    left: dict[str, Iterator[Any]] = {"requirements": identifiers, "tags": labels}
-    for word, rest in left.items():
-        if not isinstance(rest, repeat) and any(True for _ in rest):
-            raise RhovecError(f"there are more {word} than formulae")
-
-
-def _entry(item: FormulaLike, phi: Formula, name: str | None, tags: list[str]) -> Requirement:
-    """The entry to store: what the item says itself, completed by the arguments."""
-    if not isinstance(item, Requirement):
-        return Requirement(phi, name or "", tags=tuple(tags))
-    identifier = name or identifier_of(item.id or None) or ""
-    return replace(item, formula=phi, id=identifier, tags=(*tags_of(item.tags), *tags))
-
-
-def _reader(schema: Schema | None, reading: Mapping[str, Any]) -> Reader | None:
-    """How texts are read, unless plainly: by the schema, or with these options of `parse`."""
-    if schema is not None:
-        return schema.parse
-    unknown = reading.keys() - READING if isinstance(reading, Mapping) else {repr(reading)}
-    if unknown:
-        raise RhovecError(
-            f"reading takes the options {', '.join(READING)} of parse, not {min(map(str, unknown))}"
-        )
-    try:
-        options_of(**reading)  # which refuses wrong values
-    except TypeError:
-        raise RhovecError(f"reading must be options of parse, not {dict(reading)!r:.200}") from None
-    return partial(parse, **reading) if reading else None
-
-
-def _plain(reading: Any) -> Any:
-    """The options as a file keeps them."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Decimal):
-            return str(value)
-        if isinstance(value, Real):
-            number = float(value)
-            return int(number) if number.is_integer() else number
-        return sorted(value) if isinstance(value, Iterable) else repr(value)
-
-    try:
-        return json.loads(json.dumps(reading, default=plain))
-    except TypeError:
-        raise RhovecError(f"reading must be options of parse, not {reading!r:.200}") from None
-
-
-def _parsed(formulae: Iterable[FormulaLike], read: Reader | None) -> list[Formula]:
-    if read is not None:
-        formulae = [read(f) if isinstance(f, str) else f for f in formulae]
-    return as_formulae(formulae)[0]
-
-
-def _schema_of(vectors: object) -> Schema | None:
-    """The schema of a space that reads and lowers formulae by itself."""
-    found = getattr(vectors, "schema", None)
-    return found if isinstance(found, Schema) else None
-
-
-def _lowered(formulae: list[Formula], schema: Schema | None) -> list[Formula]:
-    return formulae if schema is None else [schema.lower(phi) for phi in formulae]
-
-
-def _vectors_of(formulae: list[Formula], maker: Vectors, schema: Schema | None) -> np.ndarray:
-    vectors = np.asarray(maker.embed(_lowered(formulae, schema)))
-    if vectors.ndim != 2 or len(vectors) != len(formulae):
-        raise RhovecError(
-            f"the model gave an array {vectors.shape} for {len(formulae)} formulae; it must give a "
-            "row for each"
-        )
-    norms = np.linalg.norm(vectors, axis=1)
-    if not (abs(norms - 1) <= NORM_ERROR).all():
-        raise RhovecError(f"the model gave vectors of norms {norms.min()} to {norms.max()}, not 1")
-    return vectors
 
 
 # -- arguments -------------------------------------------------------------------------------------
