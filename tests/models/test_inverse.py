@@ -21,7 +21,8 @@ from rhovec.formula.programs import Programs
 from rhovec.formula.schema import SchemaChannel
 from rhovec.models import inverse
 from rhovec.models.generate import Generator
-from rhovec.models.inverse import Found, Inverter, check, choose, plain, simpler
+from rhovec.models.inverse import Found, check, choose, plain, simpler
+from rhovec.models.inverter import Inverter, as_written, in_steps
 from rhovec.models.model import Model, load
 
 from .tiny import save_tiny
@@ -200,7 +201,7 @@ def test_requests_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> 
     together = search.decode(targets)
     alone = [search.decode(targets[i : i + 1])[0] for i in range(5)]
     assert [[f.formula for f in a] for a in together] == [[f.formula for f in a] for a in alone]
-    monkeypatch.setattr(inverse, "REQUESTS", 2)
+    monkeypatch.setattr("rhovec.models.inverter.REQUESTS", 2)
     shares: list[float] = []
     assert [a[0] for a in search.decode(targets, progress=shares.append)] == [
         a[0] for a in together
@@ -423,12 +424,10 @@ def test_bounds_of_a_decoder_follow_the_length_of_the_traces() -> None:
     formulae = Programs.pack(
         [rv.parse("always[0,50] x_0 >= 1"), rv.parse("eventually[99,inf] x_0 >= 1")]
     )
-    assert (
-        inverse.in_steps(formulae, 100) is formulae and inverse.in_steps(formulae, 30) is formulae
-    )
-    long = inverse.in_steps(formulae, 199)
+    assert in_steps(formulae, 100) is formulae and in_steps(formulae, 30) is formulae
+    long = in_steps(formulae, 199)
     assert [phi.code[-1, 1:3].tolist() for phi in long.unpack()] == [[0, 100], [198, ops.UNBOUNDED]]
-    assert inverse.as_written(long, 199).unpack() == formulae.unpack()
+    assert as_written(long, 199).unpack() == formulae.unpack()
 
     asked = []
 

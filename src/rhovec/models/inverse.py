@@ -1,9 +1,10 @@
 """From a vector back to formulae, verified: every answer has been embedded and compared.
 
-Candidates come from a decoder, or from anywhere else. Each is embedded, the closest are tuned, then the
-best so far is changed one operator at a time, and the results are tuned again. Tuning is Gauss-Newton:
-the formula is embedded with each threshold and bound changed a little, which gives the joint change that
-brings its vector closest to the request. One or two such changes replace dozens of random steps.
+Candidates come from a model's decoder (inverter.py), or from anywhere else. Each is embedded, the
+closest are tuned, then the best so far is changed one operator at a time, and the results are tuned
+again. Tuning is Gauss-Newton: the formula is embedded with each threshold and bound changed a little,
+which gives the joint change that brings its vector closest to the request. One or two such changes
+replace dozens of random steps.
 
 The search for one request is a coroutine that yields formulae and is sent their vectors. So the searches
 for all requests share batches, and each is written as if it were the only one.
@@ -11,7 +12,6 @@ for all requests share batches, and each is written as if it were the only one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import (
     Callable,
     Collection,
@@ -22,7 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,19 +31,15 @@ from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.fragment import in_fragment
 from ..formula.operators import Channel, Row
-from ..formula.parser import parse
-from ..formula.programs import Programs
 from ..formula.simplify import simplify
-from ..kernel import Progress, SampledKernel
-from ..tokens.prefix import BOUNDS, CHANNELS, UNIT, WHOLES
+from ..kernel import SampledKernel
+from ..tokens.prefix import BOUNDS, UNIT, WHOLES
 
 BUDGET = 90  # formulae embedded per request, including candidates
 TUNED = 3  # candidates, and later changed formulae, that are tuned per round
 CHANGED = 32  # formulae with a changed operator that are tried per round
 STEPS = 4  # joint changes of one formula's numbers
 GAIN = 1e-5  # in similarity, that makes another joint change worthwhile
-TOP_P = 0.75  # draw from fewer tokens than by default: these formulae are closer
-ENOUGH = 0.999  # similarity at which no more candidates are drawn; the encoder's error is larger
 NEAR = 1 - 2e-5  # similarity at which there is nothing left to gain
 FAR = 0.995  # similarity below which a search may go on, and propose more carefully
 PARSIMONY = 1e-4  # similarity that another node must gain; the encoder's error is much larger
@@ -90,23 +86,6 @@ class Checked(NamedTuple):
     standard_error: float
 
 
-class Decoder(Protocol):
-    """The interface of `models.generate.Generator`."""
-
-    def greedy(self, vectors: np.ndarray, /) -> list[Formula]: ...
-
-    def sample(
-        self,
-        vectors: np.ndarray,
-        samples: int,
-        /,
-        *,
-        top_p: float = ...,
-        numbers: bool = ...,
-        seed: int = ...,
-    ) -> list[list[Formula]]: ...
-
-
 @dataclass(frozen=True, eq=False)
 class Tried:
     formula: Formula
@@ -125,102 +104,6 @@ Propose = Callable[[np.ndarray, Formula, bool], Sequence[Formula]]
 Search = Generator[list[Formula], np.ndarray, list[Tried]]  # yields B formulae, is sent (B, D)
 
 
-class Inverter:
-    """Formulae for unit vectors (B, D).
-
-    channels: number of channels that `embed` knows. largest: limit of thresholds; a search beyond it
-    would find formulae that are close only by accident. points: of the traces that `embed` is about.
-    """
-
-    def __init__(
-        self,
-        embed: Embed,
-        decoder: Decoder,
-        channels: int = CHANNELS,
-        largest: float = MAX_THRESHOLD,
-        points: int = BOUNDS,
-    ):
-        self.embed = embed
-        self.decoder = decoder
-        self.channels = channels
-        self.largest = largest
-        self.points = points
-
-    def decode(
-        self,
-        vectors: np.ndarray,
-        samples: int = 16,
-        refine: bool = True,
-        seed: int = 0,
-        channels: int | None = None,
-        progress: Progress | None = None,
-    ) -> list[list[Found]]:
-        """Up to ANSWERS different formulae per row, the best first.
-
-        samples: candidates that the decoder draws where its likeliest one is not close enough; their
-        numbers are the likeliest, as tuning finds better ones. channels: answer only in terms of
-        x_0 ... x_(channels - 1).
-        """
-        if samples < 0:
-            raise RhovecError(f"samples must be 0 or more, not {samples}")
-        out: list[list[Found]] = []
-        for first in range(0, len(vectors), REQUESTS):
-            part = vectors[first : first + REQUESTS]
-            known = min(self.channels, channels or self.channels)
-            candidates = [[phi] for phi in self._in_steps(self.decoder.greedy(part))]
-            unsure = self._unsure(part, candidates, known)
-            if samples and len(unsure):
-                drawn = self.decoder.sample(
-                    part[unsure], samples, top_p=TOP_P, numbers=False, seed=seed
-                )
-                for i, more in zip(unsure.tolist(), drawn, strict=True):
-                    candidates[i] += self._in_steps(more)
-            candidates = [_within(group, known) for group in candidates]
-            last = max(1, self.points - 1)
-            scales = SCALES[0], SCALES[1] * max(1.0, last / MAX_BOUND)
-            limits = Limits(self.largest, last, scales, BUDGET if refine else 0)
-            out += choose(self.embed, part, candidates, limits)
-            if progress:
-                progress(len(out) / len(vectors))
-        return out
-
-    def _in_steps(self, formulae: Sequence[Formula]) -> list[Formula]:
-        formulae = [_folded(phi, self.channels) for phi in formulae]
-        return in_steps(Programs.pack(formulae), self.points).unpack() if formulae else []
-
-    def _unsure(
-        self, vectors: np.ndarray, likeliest: Sequence[Sequence[Formula]], channels: int
-    ) -> np.ndarray:
-        """Indices of the requests whose only candidate is not close, or needs more channels."""
-        known = _names(channels)
-        enough = np.array([known.issuperset(phi.variables) for (phi,) in likeliest])
-        (places,) = np.nonzero(enough)
-        if len(places):
-            found = self.embed([likeliest[i][0] for i in places.tolist()])
-            enough[places] = np.einsum("bd,bd->b", found, vectors[places]) >= ENOUGH
-        return np.flatnonzero(~enough)
-
-
-def in_steps(programs: Programs, points: int) -> Programs:
-    """Formulae as a decoder for traces of this length writes them, with bounds in steps.
-
-    A decoder has a hundred words for bounds. For longer traces they count 99ths of the length, and
-    tuning finds the steps.
-    """
-    return _scaled(programs, points, (points - 1) / MAX_BOUND)
-
-
-def as_written(programs: Programs, points: int) -> Programs:
-    """Inverse of `in_steps`, up to rounding."""
-    return _scaled(programs, points, MAX_BOUND / max(1, points - 1))
-
-
-def _scaled(programs: Programs, points: int, factor: float) -> Programs:
-    if points <= BOUNDS:
-        return programs
-    return programs.stretched(np.ones(len(programs), bool), factor)
-
-
 def choose(
     embed: Embed,
     vectors: np.ndarray,
@@ -228,8 +111,9 @@ def choose(
     limits: Limits = STANDARD,
     propose: Propose = lambda target, phi, careful: [],
 ) -> list[list[Found]]:
-    """`Inverter.decode` from given candidates, one or more per row; with a budget of 0 only ranked.
+    """Up to ANSWERS different formulae per row, the best first, from one candidate or more.
 
+    limits: with a budget of 0 the candidates are only ranked.
     propose: further changes of the best formula so far, all of which are tried; the flag asks for a few
         careful ones, which are tuned, too.
     """
@@ -438,29 +322,6 @@ def _some(formulae: Iterable[Formula], most: int) -> list[Formula]:
         if len(different) == most:
             break
     return list(different)
-
-
-def _names(channels: int) -> set[str]:
-    return {f"x_{i}" for i in range(channels)}
-
-
-def _folded(phi: Formula, channels: int) -> Formula:
-    """The formula in channels that there are: a decoder has words for more than its model may have."""
-    if _names(channels).issuperset(phi.variables):
-        return phi
-    return parse(re.sub(r"x_(\d+)", lambda found: f"x_{int(found[1]) % channels}", str(phi)))
-
-
-def _within(formulae: Sequence[Formula], channels: int) -> list[Formula]:
-    known = _names(channels)
-    kept = [phi for phi in formulae if known.issuperset(phi.variables)]
-    if not kept:
-        names = sorted({name for phi in formulae for name in phi.variables} - known)
-        raise RhovecError(
-            f"the vector is of a formula in {names[0]}, but answers must be in x_0 ... "
-            f"x_{channels - 1}; draw more samples, or decode without a schema"
-        )
-    return kept
 
 
 # -- tuning ----------------------------------------------------------------------------------------

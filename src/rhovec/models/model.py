@@ -57,7 +57,8 @@ from .config import EncoderConfig
 from .device import torch_device, torch_runtime
 from .generate import Generator
 from .heads import Kind, make_head
-from .inverse import DECIMALS, MAX_THRESHOLD, Inverter, unit_rows
+from .inverse import DECIMALS, MAX_THRESHOLD, unit_rows
+from .inverter import Inverter
 from .layers import ranges
 from .runtime import Runtime, own_tensors
 

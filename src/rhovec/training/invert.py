@@ -45,7 +45,7 @@ from ..models.config import MAX_THRESHOLD
 from ..models.decoder import Decoder
 from ..models.decoder_config import DecoderConfig
 from ..models.encoder import Packed
-from ..models.inverse import as_written, in_steps
+from ..models.inverter import as_written, in_steps
 from ..tokens import prefix, text
 from ..tokens.tree import first_fit
 from .device import to_device
