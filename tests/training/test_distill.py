@@ -174,6 +174,21 @@ def test_killed_at_any_moment(whole: tuple[Path, Any], tmp_path: Path) -> None:
     assert torch.equal(found, whole[1])
 
 
+def test_a_second_training_in_the_folder_is_refused(
+    whole: tuple[Path, Any], tmp_path: Path
+) -> None:
+    refused = []
+
+    def start_another(line: dict[str, Any]) -> None:
+        with pytest.raises(RhovecError, match="another training is running in") as error:
+            train(TINY, tmp_path)
+        refused.append(error.value)
+
+    assert torch.equal(flat(train(TINY, tmp_path, start_another)), whole[1])
+    assert len(refused) > 1
+    train(TINY, tmp_path)  # once it has ended, the folder is free
+
+
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing", "pointer"])
 def test_a_damaged_checkpoint_is_refused(
     whole: tuple[Path, Any], damage: str, tmp_path: Path

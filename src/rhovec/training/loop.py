@@ -11,6 +11,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -26,7 +27,7 @@ from ..models.encoder import Encoder, Packed
 from ..models.model import DEFAULT
 from .device import Recorded, ahead
 from .optimisers import make_optimisers, schedule
-from .records import draw_curves, open_record, resume, save_checkpoint, tensors_of
+from .records import claimed, draw_curves, open_record, resume, save_checkpoint, tensors_of
 
 Report = Callable[[dict[str, Any]], object]
 Batch = tuple[Packed, Tensor, Tensor]  # inputs of a step, on the device
@@ -125,9 +126,14 @@ def run(task: Task[Student], out: str | Path, report: Report | None = None) -> S
 
     report is called with each line of the log, which then also has the seconds left.
     """
-    config = task.config
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
+    with claimed(folder) if task.rank == 0 else nullcontext():
+        return _run(task, folder, report)
+
+
+def _run(task: Task[Student], folder: Path, report: Report | None) -> Student:
+    config = task.config
     device = torch.device(config.device)
     weights: list[Tensor] = list(task.student.parameters())
     averaged = [p.detach().clone() for p in weights]

@@ -13,12 +13,16 @@ too. So whenever a run is killed, its folder has a complete checkpoint or none.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
+from errno import EWOULDBLOCK
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +35,26 @@ from ..errors import RhovecError, RhovecWarning
 from ..files import remove_leftovers, write_file
 
 POINTER = "checkpoint.json"
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Keep other trainings out of a folder; the system ends the claim with the process.
+
+    On file systems without locks nobody is kept out.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno == EWOULDBLOCK:
+                raise RhovecError(
+                    f"another training is running in {folder}; wait for it, or choose another folder"
+                ) from None
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:
