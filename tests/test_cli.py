@@ -433,6 +433,15 @@ def test_help_is_light() -> None:
     assert "<bool>" not in shown and "list[" not in shown  # neither flags nor arguments show a type
 
 
+def test_a_defect_has_a_status_of_its_own() -> None:
+    code = "from rhovec import cli; cli.app = lambda **_: [][0]; cli.main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": SOURCE}, capture_output=True
+    )
+    assert result.returncode == 3  # not 1, which says that a requirement is violated
+    assert b"IndexError" in result.stderr and b"defect of rhovec" in result.stderr
+
+
 def test_a_mistake_in_a_real_process() -> None:
     process = command("parse", stdin=subprocess.PIPE)
     out, err = process.communicate(b"x_0 > 1\nx_0 >> 1\n")

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -185,12 +186,11 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_reported(tmp_path: Path) ->
     assert (suites.tests, suites.failures, suites.errors) == (3, 1, 2)
 
 
-def test_if_nothing_can_be_read_nothing_is_written(tmp_path: Path) -> None:
+def test_if_nothing_can_be_read_there_is_no_summary(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text("time,x\n0,one\n")
-    html = tmp_path / "r.html"
-    out, errors = check("always x < 6", "-t", tmp_path, "--html", html, code=2)
-    assert out == "" and len(errors.splitlines()) == 3 and not html.exists()
+    out, errors = check("always x < 6", "-t", tmp_path, code=2)
+    assert out == "" and len(errors.splitlines()) == 3
 
 
 def test_a_killed_worker_is_an_error_that_says_what_to_do(
@@ -334,3 +334,22 @@ def test_requirements_without_a_channel_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("time,x\n0,1\n")
     _, err = check("A: true", "-t", tmp_path / "a.csv", code=2)
     assert "name no channel" in err
+
+
+def test_long_bounds_back_need_no_resampling(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,x\n0,1\n1,2\n2,3\n")
+    out, _ = check("always (x > 4 -> once[0, 2 h] x > 1)", "-t", tmp_path / "a.csv")
+    assert "1 holds so far" in out
+
+
+def test_reports_are_written_if_no_log_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time,x\n0,1\n0.1,bad\n")
+    paths = [tmp_path / f"report.{kind}" for kind in ("xml", "csv", "html")]
+    for path in paths:
+        path.write_text("an earlier run")
+    options = zip(("--junit", "--csv", "--html"), paths, strict=True)
+    _, err = check("always x < 3", "-t", tmp_path / "a.csv", *chain(*options), code=2)
+    assert "'bad' is not a number" in err
+    junit, table, page = (path.read_text() for path in paths)
+    assert "is not a number" in junit and "is not a number" in page
+    assert table.startswith("requirement,") and len(table.splitlines()) == 1

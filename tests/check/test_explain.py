@@ -56,6 +56,7 @@ def test_the_path_leads_to_the_margin(seed: int) -> None:
         explanation = explained(phi, case)
         part, path = explanation.part, explanation.path
         assert path[0].formula == part.part.formula
+        assert "\n" not in str(explanation)  # no signal of our own
         if part.outcome == "open":
             last = path[-1]
             assert last.value is None and last.holds is None
@@ -75,6 +76,26 @@ def test_the_path_leads_to_the_margin(seed: int) -> None:
                 assert step.value in found[0]
             elif step is path[0]:
                 assert step.value in [end for each in found for end in each], (str(phi), case)
+
+
+@pytest.mark.parametrize(
+    ("text", "samples"),
+    [
+        ("always[2,inf] x > 1", [2.0, 2.0]),
+        ("always next x > 1", [2.0]),
+        ("always (x > 0 release[1,inf] x > 1)", [2.0, 2.0]),
+        ("always x > 1 and always[3,inf] x > 1", [2.0, 2.0]),
+        ("always[2,inf] (x > 0 -> eventually[0,3] x > 1)", [2.0, 2.0]),
+        ("not eventually[2,inf] not x > 1", [2.0]),
+    ],
+)
+def test_what_begins_after_the_log_is_unknown_there(text: str, samples: list[float]) -> None:
+    explanation = rv.explain(text, {"x": samples}, dt=1)
+    if explanation.verdict.outcome == "open":
+        assert f"is unknown at {len(samples)} s, after the log" in str(explanation)
+        assert "x > " in explanation.atom_text
+    else:
+        assert str(explanation) == "holds so far: x > 1 holds by 1 at 0 s"
 
 
 def test_where_and_why() -> None:

@@ -108,6 +108,8 @@ class Explanation:
     @property
     def atom_text(self) -> str:
         """The atom as one writes it: `brake` for a flag, `gear == "D"` for a mode."""
+        if self.atom.size > 1:  # what begins after the log is unknown as a whole
+            return self.atom.to_text(dt=self.log.dt)
         ((op, _, _, channel, threshold),) = self.atom.rows()
         name = ops.name_of(channel[0][0]) if channel and len(channel) == 1 else ""
         if name in self.labels:  # == is within one half of the code, from either side

@@ -30,7 +30,7 @@ from .sampled import as_sampled
 from .verdict import verdicts
 
 MAX_VALUES = 1 << 22  # nodes of formulae x points of a log that are judged together
-ANY_STEP = 0.001  # in the place of a step that only a log will tell
+ANY_STEP = 1000.0  # in the place of a step that only a log will tell; bounds are then small enough
 
 
 class Made(NamedTuple):

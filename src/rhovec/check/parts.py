@@ -148,9 +148,10 @@ def so_far(phi: Formula) -> tuple[Formula, list[int]]:
         flip = [ops.node(ops.NOT)] * negated
         both, either = (ops.OR, ops.AND) if negated else (ops.AND, ops.OR)
         inner = [_AFTER, *flip, ops.node(either)]
-        outer = [_INSIDE, *flip, ops.node(ops.EVENTUALLY, lo, lo), ops.node(both)]
-        rows += [*inner, row, *outer]
-        origin += [node - 1] * len(inner) + [node] * (1 + len(outer))
+        ends = [_INSIDE, *flip]
+        outer = [ops.node(ops.EVENTUALLY, lo, lo), ops.node(both)]
+        rows += [*inner, row, *ends, *outer]
+        origin += [node - 1] * len(inner) + [node] + [node - 1] * len(ends) + [node] * len(outer)
     return Formula.from_rows(rows, check=False), origin
 
 

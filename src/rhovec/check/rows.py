@@ -72,6 +72,14 @@ class Answered(NamedTuple):
         )  # fmt: skip
 
 
+COLUMNS = (  # of `Row.record`
+    "requirement", "title", "source", "trace", "file", "verdict", "robustness", "unit", "since",
+    "intervals", "explanation", "depends_on_resampling", "doubtful", "doubt", "robustness_held",
+    "satisfied_held", "robustness_least", "robustness_greatest", "vacuous", "triggered", "answered",
+    "slowest",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Row:
     """What one log shows about one requirement. Times are seconds, or samples without times."""
@@ -105,18 +113,14 @@ class Row:
     def record(self) -> dict[str, Any]:
         """The row for JSON and tables."""
         answers = self.answers or Answered()
-        return {
-            "requirement": self.requirement, "title": self.title, "source": self.source,
-            "trace": self.trace, "file": self.file, "verdict": str(self.verdict),
-            "robustness": self.robustness, "unit": self.unit, "since": self.since,
-            "intervals": [list(span) for span in self.intervals], "explanation": self.explanation,
-            "depends_on_resampling": self.depends_on_resampling,
-            "doubtful": [list(span) for span in self.doubtful], "doubt": self.doubt,
-            "robustness_held": self.held, "satisfied_held": self.satisfied_held,
-            "robustness_least": self.bounds[0], "robustness_greatest": self.bounds[1],
-            "vacuous": self.vacuous, "triggered": answers.triggered if self.answers else None,
-            "answered": answers.answered if self.answers else None, "slowest": answers.slowest,
-        }  # fmt: skip
+        return dict(zip(COLUMNS, (
+            self.requirement, self.title, self.source, self.trace, self.file, str(self.verdict),
+            self.robustness, self.unit, self.since, [list(span) for span in self.intervals],
+            self.explanation, self.depends_on_resampling, [list(span) for span in self.doubtful],
+            self.doubt, self.held, self.satisfied_held, self.bounds[0], self.bounds[1], self.vacuous,
+            answers.triggered if self.answers else None, answers.answered if self.answers else None,
+            answers.slowest,
+        ), strict=True))  # fmt: skip
 
 
 class Moments(NamedTuple):

@@ -3,7 +3,8 @@ index | train | corpus | evaluate | bench | demo`.
 
 Every command takes formulae as arguments, from files (-F), or from stdin, one per line, so that
 commands pipe. A user's mistake is one line on stderr, in the words of the command line, and exit
-code 2. Heavy libraries are imported by the commands that need them, so that `rhovec --help` is quick.
+code 2; a defect of rhovec is a traceback and exit code 3. Heavy libraries are imported by the commands
+that need them, so that `rhovec --help` is quick.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn, TextIO, cast
@@ -103,7 +105,12 @@ def main() -> None:
         if sys.stdout.isatty():
             sys.stdout = cast(TextIO, TerminalStream(sys.stdout))
     warnings.showwarning = lambda message, *_: note(f"warning: {in_options(str(message))}")
-    app(prog_name="rhovec")
+    try:
+        app(prog_name="rhovec")
+    except Exception:  # a defect of ours; the status 1 would say that a requirement is violated
+        traceback.print_exc()
+        note("this is a defect of rhovec; please report it with the lines above")
+        sys.exit(3)
 
 
 def fail(*lines: str) -> NoReturn:

@@ -210,6 +210,7 @@ def check(
         )  # fmt: skip
     messages = [in_options(unread.message) for unread in report.unread]
     if not report.rows:
+        write_reports(report, html, junit, csv)  # nobody is to read those of an earlier run
         if len(messages) == 1:
             raise RhovecError(messages[0])
         note("none of the logs could be read:", *_first(messages))
@@ -250,7 +251,9 @@ def write_reports(
         with replacing(junit) as binary:
             binary.write(junit_report(report))
     if csv is not None:
-        save_table(csv, map(_flat, report.rows))
+        from ..check.rows import COLUMNS
+
+        save_table(csv, map(_flat, report.rows), COLUMNS)
     return [path for path in (html, junit, csv) if path is not None]
 
 
