@@ -81,7 +81,8 @@ def compare(
 ) -> None:
     """Whether formulae are equivalent, one implies the other, or they contradict.
 
-    Two formulae: proved where possible, otherwise judged on random traces or on your own.
+    Two formulae: proved where possible, otherwise judged on your traces, or on random ones if the
+    variables are x_0, x_1, ...
 
     More, or a file of requirements: all pairs; with several files, all pairs across them. What is
     proved comes first, then what only --traces suggest.
