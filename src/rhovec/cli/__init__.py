@@ -46,6 +46,8 @@ class _Commands(TyperGroup):
     def main(self, *args: Any, **extra: Any) -> Any:
         for command in _all_commands(self):
             context = typer.Context(command, help_option_names=HELP_OPTIONS)
+            paragraphs = (command.help or "").split("\n\n")  # of which typer would keep the lines
+            command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
             for option in command.get_params(context):
                 if getattr(option, "is_flag", False):
                     option.metavar = ""  # a flag takes no value, and the help need not say <bool>

@@ -145,10 +145,13 @@ def encoder(
 
     A run that was stopped continues from its last checkpoint when the same command is given again.
 
-    Examples: rhovec train encoder --preset tiny --out run --evaluate --n-traces 512 --families 16;
-    rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate;
-    torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda;
-    rhovec train encoder --traces logs/ --preset adapt --out run --device cuda --evaluate.
+    rhovec train encoder --traces logs/ --preset adapt --out run --device cuda --evaluate
+
+    rhovec train encoder --preset tiny --out run --evaluate --n-traces 512 --families 16
+
+    rhovec train encoder --out run --device cuda --set steps=40000 --set lr=2e-3 --evaluate
+
+    torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda
     """
     from ..evaluation.sets import read_formulae
 
@@ -194,8 +197,9 @@ def decoder(
 
     A run that was stopped continues from its last checkpoint when the same command is given again.
 
-    Examples: rhovec train decoder --preset tiny --out run --evaluate;
-    rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate.
+    rhovec train decoder --preset tiny --out run --evaluate
+
+    rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate
     """
     invert = training("invert")
     asked = run.configured(invert, preset)
