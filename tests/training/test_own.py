@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -445,6 +446,16 @@ def test_weights_for_other_channels() -> None:
         assert (rows[-30:] == tensors["inputs.weight"][-30:]).all()
 
 
+def test_seeds_beside_families_are_short() -> None:
+    config = Config(batch=2048, channels=5, corpus="seeds")
+    (families, n), (seeds, m) = recipes(config)
+    assert (n, m) == (768, 1280) and (families.family_size, seeds.family_size) == (8, 1)
+    programs, family = draw([(families, n), (seeds, m)], [np.arange(n // 8), np.arange(m)])
+    sizes = np.diff(programs.offsets)
+    assert 2 * np.median(sizes[n:]) < np.median(sizes[:n])
+    assert len(np.unique(family)) == n // 8 + m
+
+
 def test_all_channels_of_a_system_are_used_equally_often(tmp_path: Path) -> None:
     """In the shipped recipe most formulae use the three channels that the paper's formulae have."""
     from rhovec.training import invert
@@ -462,6 +473,7 @@ def test_all_channels_of_a_system_are_used_equally_often(tmp_path: Path) -> None
     config = Config(batch=64, channels=6)
     assert 0.1 < last(recipes(config)) < 0.25
     assert 0.45 < last(recipes(own.configured(config))) < 0.55
+    assert 0.45 < last(recipes(replace(config, corpus="seeds"))) < 0.55
     shipped = save_tiny(tmp_path / "shipped", channels=6)
     asked = invert.Config(batch=64, channels=6, model=str(shipped))
     assert 0.15 < last(invert.recipes(invert.for_model(asked))) < 0.35

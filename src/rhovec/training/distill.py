@@ -68,9 +68,11 @@ SHARES = (0.05, 0.30, 0.35, 0.30)
 DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # in pairs of deep formulae
 # Eighths of a batch: over the first channels in families and in deep pairs, then over all channels.
 PARTS = (1, 4, 2, 1)
+OWN_PARTS = (3, 5)  # eighths of a batch for your own traces: in families, and seeds on their own
 BANDS = 0.1  # over all channels: requirements often keep a channel between two thresholds
 # Seeds that are built as requirements, over the first channels and over all.
 REQUIREMENTS = (0.1, 0.4)
+OWN_REQUIREMENTS = 0.25  # on your own traces
 COSINE_WEIGHT = 0.02  # of the loss on cosines
 AIM_WEIGHT = 1.0  # of the loss on directions to aim at, if the teacher has them
 AIMED = 8192  # formulae that say which directions these are
@@ -94,7 +96,7 @@ class Config(RunConfig):
     family_weight: float = 128.0  # squared: weight of pairs of the same family; that of others is 1
     gamma: float = 2.0  # focal: exponent of the weight
     cap: float = 10.0  # focal: the largest weight
-    corpus: str = "mixture"  # mixture: families and deep pairs; families: the corpus as it is
+    corpus: str = "mixture"  # families with deep pairs (mixture), with seeds, or alone (families)
     lr: float = 2e-3  # learning rate of the layers' matrices after warm-up
     origin: str = ""  # initial weights: a model folder, 'shipped', or empty for random
     tokens: str = "tree"  # tree or text
@@ -114,12 +116,12 @@ PRESETS = {
         tokens="text", width=1024, layers=12, heads=16, head="projector", channels=3, points=1000,
     ),
     "adapt": Config(
-        steps=2400, traces=2048, lr=1e-3, warmup=100, average=0.99, origin="shipped", bank=100_000,
-        every=100, validate=1200,
+        steps=4000, traces=2048, corpus="seeds", lr=1e-3, warmup=100, average=0.99, origin="shipped",
+        bank=100_000, every=100, validate=2000,
     ),
     "adapt-cpu": Config(
-        steps=150, batch=128, traces=512, lr=1e-3, warmup=10, average=0.9, origin="shipped",
-        bank=4096, workers=1, every=10, validate=50,
+        steps=200, batch=128, traces=512, corpus="seeds", lr=1e-3, warmup=10, average=0.9,
+        origin="shipped", bank=4096, workers=1, every=10, validate=50,
     ),
     # The model that is fast on a CPU, from random weights.
     "small": Config(steps=100_000, lr=3e-3, width=256, layers=6, heads=4, dimension=512, late=4),
@@ -151,16 +153,28 @@ class Work(NamedTuple):
 def recipes(config: Config) -> list[tuple[Recipe, int]]:
     """The recipes of a batch, and the number of formulae from each.
 
-    mixture: half are families. The other half are pairs, most of them equivalent, with depths 1 to 6
-    equally often, some of them complete trees. Most use only the first channels (config.focus).
+    mixture: three eighths are families. The others are pairs, most of them equivalent, with depths 1 to
+    6 equally often, some of them complete trees. Most use only the first channels (config.focus).
+    seeds: pairs are needed where only the kernel of pairs is taught. On your own traces each formula has
+    a direction, so the others are seeds, a third as large, over all channels alike.
     """
     limits: dict[str, Any] = {"max_nodes": config.nodes}
     if config.corpus == "families":
         return [(Recipe(seed=config.seed, channels=config.channels, **limits), config.batch)]
-    if config.corpus != "mixture":
-        raise RhovecError(f"corpus must be mixture or families, not {config.corpus!r}")
     families: dict[str, Any] = {"shares": SHARES, "opposed": 0.5}
     bands = [BANDS if channels > 3 else 0.0 for channels in config.widths]
+    if config.corpus == "seeds":
+        families |= {"bands": bands[1], "requirements": OWN_REQUIREMENTS}
+        seeds: dict[str, Any] = {"family_size": 1, "shares": (1.0, 0.0, 0.0, 0.0)}
+        return [
+            (
+                Recipe(seed=2 * config.seed + k, channels=config.channels, **limits, **kind),
+                config.batch * OWN_PARTS[k] // 8,
+            )
+            for k, kind in enumerate((families, seeds))
+        ]
+    if config.corpus != "mixture":
+        raise RhovecError(f"corpus must be mixture, seeds or families, not {config.corpus!r}")
     deep: dict[str, Any] = {"family_size": 2, "shares": DEEP_SHARES, "full_depth": True}
     return [
         (
