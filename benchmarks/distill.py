@@ -179,15 +179,14 @@ def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]
     """(system, start, seconds), the most wanted first."""
     short, *others, long = sorted(seconds)
     curves = with_curve(names)
-    yield from ((curves[0], "shipped", s) for s in (short, *others, long))
-    yield curves[0], "decoder", DECODER_SECONDS
-    for name in curves[1:]:
+    for name in curves:
         yield from ((name, "shipped", s) for s in (short, *others))
+    yield from ((name, "shipped", long) for name in reversed(curves))
     yield from ((curves[0], "random", s) for s in others)
     for name in DECODED:
         yield name, "shipped", middle(seconds)
         yield name, "decoder", DECODER_SECONDS
-    yield from ((name, "shipped", long) for name in curves[1:])
+    yield curves[0], "decoder", DECODER_SECONDS
 
 
 def middle(seconds: list[int]) -> int:
