@@ -50,6 +50,10 @@ def test_labels_in_a_file_of_their_own(tmp_path: Path) -> None:
     shown = run("-t", path, "--labels", labels, "--positive", "OK", "--json")
     records = [json.loads(line) for line in shown.splitlines()]
     assert records[-1]["accuracy"] == 1 and records[-1]["chosen"]
+    with labels.open("a") as file:
+        file.write("run99;bad\n")
+    with pytest.warns(rv.RhovecWarning, match="labels for traces that were not given: run99"):
+        run("-t", path, "--labels", labels, "--budget", 0)
     labels.write_text("trace,label\nrun0,ok\n")
     assert "no label for run1, run2" in run("-t", path, "--labels", labels, code=2)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RhovecError, TraceError
+from ..errors import RhovecError, RhovecWarning, TraceError
 from ..files import read_file
 from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.cells import is_number
@@ -47,6 +48,11 @@ def read_labelled(
                 f"{labels}: no label for {listed(missing)}; below its first line, which names the "
                 f"columns, it has labels for {listed(list(known))}"
             )
+        if others := sorted(known.keys() - set(traces.ids)):
+            warnings.warn(
+                f"{labels} has labels for traces that were not given: {listed(others)}",
+                RhovecWarning, stacklevel=2,
+            )  # fmt: skip
         return traces, [known[name] for name in traces.ids]
     column = str(labels)
     found: dict[str, Any] = {}
