@@ -131,6 +131,12 @@ def test_columns_of_text_are_left_out_and_named(logs: Path, folder: Path, tmp_pa
     assert rv.load(tmp_path / "car").fingerprint == rv.load(folder).fingerprint
 
 
+def test_messages_quote_bounds_in_seconds(folder: Path) -> None:
+    for command in ("decode", "embed"):
+        said = refused(command, "always[0,5] (spd < 90)", "--space", folder)
+        assert "formula 1: 'always[0,5] ( spd < 90 )' uses spd, but the space has" in said
+
+
 def test_formulae_are_read_in_seconds(logs: Path, tmp_path: Path) -> None:
     said = run("train", "space", PAIR[0], "-t", logs, "-o", tmp_path / "own", *COMMON)
     assert "numbers per formula, from 60 traces" in said

@@ -269,7 +269,7 @@ def search(
                 {**origin, "query": one.text}
                 for one, origin in zip(requirements, named, strict=True)
             ]
-        _write(facts, found, output, as_json)
+        _write(facts, found, _step(index), output, as_json)
 
 
 @app.command()
@@ -292,7 +292,8 @@ def duplicates(
     with _opened(library, name, space) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
-        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, output, as_json)
+        facts = [{"group": str(i + 1)} for i in range(len(groups))]
+        _write(facts, groups, _step(index), output, as_json)
 
 
 @app.command()
@@ -434,6 +435,11 @@ def _known(index: Index) -> Schema | dict[str, Any] | None:
     return index.schema or index.reading or None
 
 
+def _step(index: Index) -> float | str | None:
+    """Seconds a step, if the library reads bounds in seconds: its formulae are then printed so."""
+    return index.schema.dt if index.schema else index.reading.get("dt")
+
+
 def _load(name: str | None) -> Vectors | None:
     if name is None:
         return None
@@ -482,22 +488,24 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
 def _write(
     facts: Sequence[dict[str, str]],
     found: Sequence[list[Hit]],
+    dt: float | str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Hits per query, or entries per group: a file, JSON lines, a table on a terminal, or CSV.
 
-    facts: of each query or group; the last is what it is called if it has no name.
+    facts: of each query or group; the last is what it is called if it has no name. dt: as `_step`.
     """
     if output is None and not as_json and sys.stdout.isatty():
-        show(facts, found)
+        show(facts, found, dt)
         return
     rows: list[dict[str, Any]] = [
-        {**own, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        {**own, "rank": rank}
+        | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        | {"formula": hit.formula.to_text(dt=dt)}
         for own, hits in zip(facts, found, strict=True)
         for rank, hit in enumerate(hits, 1)
     ]
-    rows = [row | {"formula": str(row["formula"])} for row in rows]
     header = [*(facts[0] if facts else ["group"]), *COLUMNS]
     if output is not None:
         save_table(output, rows, header)
@@ -507,7 +515,9 @@ def _write(
         write_records(sys.stdout, rows, header)
 
 
-def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:
+def show(
+    facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], dt: float | str | None
+) -> None:
     """Print a table per query or group."""
     from rich.table import Table
 
@@ -522,6 +532,6 @@ def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
                 str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
-                f"{hit.similarity:.4f}", exact, cell(str(hit.formula)), cell(", ".join(hit.tags)),
+                f"{hit.similarity:.4f}", exact, cell(hit.formula.to_text(dt=dt)), cell(", ".join(hit.tags)),
             )  # fmt: skip
         console().print(table)

@@ -150,7 +150,8 @@ class Scales:
             if absent:
                 phi = formula_of_row(programs, int((programs.code[:, 3] == i).argmax()))
                 raise FormulaError(
-                    f"{excerpt(phi)} uses {absent[0]}, but the space has {listed(self.variables)}"
+                    f"{excerpt(phi, self.schema.dt)} uses {absent[0]}, but the space has "
+                    f"{listed(self.variables)}"
                 )
         return found
 
