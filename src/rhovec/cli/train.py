@@ -153,7 +153,7 @@ def encoder(
 
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda
     """
-    from ..evaluation.sets import read_formulae
+    from ..evaluation.sets import read_formulae, require_pairs
 
     distill = training("distill")
     config = run.configured(distill, preset)
@@ -168,7 +168,7 @@ def encoder(
     if run.listed:
         return list_fields(config)
     for path in formulae or ():  # so that a mistake in it is reported now, not after the training
-        read_formulae(path, schema=own and own.schema)
+        require_pairs(read_formulae(path, schema=own and own.schema))
     kernel = own and own.kernel(config)
     if own:
         note(
