@@ -137,6 +137,30 @@ def test_messages_quote_bounds_in_seconds(folder: Path) -> None:
         assert "formula 1: 'always[0,5] ( spd < 90 )' uses spd, but the space has" in said
 
 
+def test_vectors_of_another_space_are_refused(folder: Path, tmp_path: Path) -> None:
+    """They were decoded if their size was right."""
+    file = tmp_path / "x.jsonl"
+    asked = (*PAIR, "eventually gear == 3", "belt == 1 until rpm > 3000")
+    run("embed", *asked, "--space", folder, "-o", file)
+    assert run("decode", file, "--space", folder).count("\n") == 4
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for i in (0, 2):
+        turned = [dict(line) for line in lines]
+        turned[i]["vector"] = lines[i - 1]["vector"]
+        file.write_text("\n".join(map(json.dumps, turned)))
+        said = refused("decode", file, "--space", folder)
+        assert f"x.jsonl:{i + 1}: this is not the vector of its formula in this space" in said
+        for line in turned:  # half precision, and nothing to check
+            line["vector"] = [float(np.float16(x)) for x in line["vector"]]
+        turned[i].pop("formula")
+        file.write_text("\n".join(map(json.dumps, turned)))
+        assert run("decode", file, "--space", folder).count("\n") == 4
+    lines = [{**line, "formula": "nope > 1"} for line in lines]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    result = runner.invoke(app, ["decode", str(file), "--space", str(folder)])
+    assert result.exit_code == 0 and "no formula in it can be read here" in result.stderr
+
+
 def test_formulae_are_read_in_seconds(logs: Path, tmp_path: Path) -> None:
     said = run("train", "space", PAIR[0], "-t", logs, "-o", tmp_path / "own", *COMMON)
     assert "numbers per formula, from 60 traces" in said
