@@ -251,6 +251,9 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
     assert "threshold must be" in refused("duplicates", library, "--threshold", 2)
     assert "--dt auto needs" in refused("search", library, "x_0 > 1", "--dt", "auto")
     assert "--traces go with" in refused("build", other, *TEXTS, "-t", "a", "--model", "default")
+    for option in (("--sigma2", 0.2), ("--n-traces", 9), ("--seed", 0)):
+        said = refused("build", other, *TEXTS, "--space", "default", *option)
+        assert said == "--n-traces, --seed and --sigma2 go with signatures, not with --space"
     vectors = ("--vectors", tmp_path / "v.npy")
     assert "leave one of them out" in refused("search", library, "x_0 > 1", *vectors)
     assert "--rerank compares" in refused("search", library, *vectors, "--rerank")

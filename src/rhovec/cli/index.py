@@ -40,11 +40,11 @@ from .output import (
     write_records,
 )
 from .shared import (
+    TRACES,
     JsonLines,
     JsonObject,
     Reading,
     SchemaFile,
-    Seed,
     TraceReading,
     grouped,
     option,
@@ -126,10 +126,13 @@ def build(
         int | None,
         option(help="Traces per signature (default: 1000, or all of --traces)."),
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[
+        int | None, option(help="Seed of the random traces (default: 0).", rich_help_panel=TRACES)
+    ] = None,
     sigma2: Annotated[
-        float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are similar.")
-    ] = 0.2,
+        float | None,
+        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Make a new library.
@@ -143,6 +146,8 @@ def build(
         raise RhovecError(NAME_NEEDED)
     if reading.traces and space:
         raise RhovecError("--traces go with signatures, not with --space")
+    if space and (n_traces, seed, sigma2) != (None, None, None):
+        raise RhovecError("--n-traces, --seed and --sigma2 go with signatures, not with --space")
     if reading.traces and schema:
         raise RhovecError(
             "--traces go without --schema, which is for random ones; give --dt, --units and --discrete"
@@ -154,7 +159,13 @@ def build(
     known = None if schema is None else known
     if made is not None:
         requirements = reading.accepted(requirements, _probe(made, known))
-    vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
+    vectors = made or _kernel_for(
+        standardised(requirements, known),
+        traces,
+        n_traces,
+        0.2 if sigma2 is None else sigma2,
+        seed or 0,
+    )
     kept = None if known or schema_for(made, None) else reading.kept(traces)
     with _vectors(requirements, vectors, known) as progress, Index.build(
         _with_places(requirements), library, library=name, vectors=vectors, schema=known, reading=kept,
@@ -532,6 +543,7 @@ def show(
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
                 str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
-                f"{hit.similarity:.4f}", exact, cell(hit.formula.to_text(dt=dt)), cell(", ".join(hit.tags)),
+                f"{hit.similarity:.4f}", exact, cell(hit.formula.to_text(dt=dt)),
+                cell(", ".join(hit.tags)),
             )  # fmt: skip
         console().print(table)
