@@ -365,7 +365,9 @@ def test_data_frames_are_refused() -> None:
     arrays = [frame.to_numpy().T] * 2
     assert rv.robustness("rpm > 3", arrays, variables=["speed", "rpm"]).tolist() == [1.0, 1.0]
     for read in (rv.Space.fit, rv.TraceMeasure):
-        with pytest.raises(rv.errors.TraceError, match="trace 0: a dict of one trace; give one dict"):
+        with pytest.raises(
+            rv.errors.TraceError, match="trace 0: a dict of one trace; give one dict"
+        ):
             read([{"speed": [1.0, 2.0]}])
 
 

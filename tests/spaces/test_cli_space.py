@@ -169,6 +169,34 @@ def test_formulae_are_read_in_seconds(logs: Path, tmp_path: Path) -> None:
     )
 
 
+def test_flags_need_no_tolerance(logs: Path, tmp_path: Path) -> None:
+    """They were refused with -F, and accepted by the space itself."""
+    file, out = tmp_path / "r.stl", tmp_path / "own"
+    file.write_text("always belt == 1\neventually (gear == 3 and belt != 0)\n")
+    run("train", "space", "-t", logs, "-F", file, "-o", out, "--discrete", "gear")
+    texts = ["always belt == 1", "eventually (gear == 3 and belt != 0)"]
+    space = rv.Space.fit(rv.read_traces(logs), discrete=["gear"], formulae=texts)
+    assert rv.load(out).fingerprint == space.fingerprint
+    assert "need a tolerance" in refused("train", "space", "speed == 3", "-t", logs, "-o", out)
+
+
+def test_units_do_not_contradict_headers(logs: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "drives.csv", tmp_path / "car"
+    path.write_text(logs.read_text().replace("speed", "speed [m/s]", 1))
+    command = ("train", "space", "-t", path, "-o", out, "--discrete", "gear", "--units")
+    for more in ((), ("--", "always speed < 90")):
+        said = refused(*command, "speed=km/h", *more)
+        assert "have 'speed' in m/s, not in km/h; leave out its unit" in said
+    with pytest.raises(rv.errors.TraceError, match="in m/s, not in km/h"):
+        rv.Space.fit(rv.read_traces(path), units={"speed": "km/h"})
+    run(*command, "speed=meter/second")
+    assert rv.load(out).schema.options()["units"] == {"speed": "meter/second"}
+
+
+def test_the_help_of_a_space_does_not_speak_of_stdin() -> None:
+    assert "from stdin" not in run("train", "space", "--help")
+
+
 def test_mistakes_name_options(logs: Path, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert "--traces" in refused("train", "space", "-o", out)
