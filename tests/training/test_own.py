@@ -335,6 +335,17 @@ def test_fields_are_listed_as_the_traces_or_the_model_have_them(run: Path, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+def test_shipped_models_have_names_and_runs_a_kind(run: Path) -> None:
+    for name in ("default", "small"):
+        command = ["train", "decoder", "--set", f"model={name}", "--fields", "-o", "run"]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0 and f"model = {name}" in result.output
+    result = CliRunner().invoke(
+        app, ["train", "decoder", "--preset", "tiny", "--out", str(run / "run")]
+    )
+    assert result.exit_code == 2 and "holds a run of another kind" in result.stderr
+
+
 def test_set_may_not_contradict_the_traces(run: Path, tmp_path: Path) -> None:
     command = [
         "train",
