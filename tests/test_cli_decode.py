@@ -63,6 +63,22 @@ def test_vectors_from_everywhere(model: Model, tmp_path: Path) -> None:
         assert str(rv.parse(line)) == line
 
 
+def test_vectors_of_another_model_are_refused(model: Model, tmp_path: Path) -> None:
+    lines = [
+        json.loads(line) for line in runner.invoke(app, ["embed", *FORMULAE]).stdout.split("\n")[:3]
+    ]
+    for line in lines:
+        line["vector"] = (-np.array(line["vector"])).tolist()
+    file = tmp_path / "x.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    assert "x.jsonl:2: this is not the vector of its formula" in refused(file, *QUICK)
+    in_seconds = runner.invoke(app, ["embed", FORMULAE[0], "--dt", "0.5"]).stdout
+    assert run(*QUICK, stdin=in_seconds)  # which decode cannot know
+    for kind in ("kernel", "cosine"):
+        given = runner.invoke(app, ["embed", *FORMULAE, "--kind", kind]).stdout
+        assert run(*QUICK, stdin=given).count("\n") == 3
+
+
 def test_several_answers_as_json(model: Model, tmp_path: Path) -> None:
     vectors = model.embed(FORMULAE)
     np.save(tmp_path / "x.npy", vectors)

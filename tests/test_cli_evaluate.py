@@ -109,5 +109,17 @@ def test_mistakes(formulae: Path, tmp_path: Path) -> None:
     assert "there is no model" in refused("--model", tmp_path / "none")
     assert "one point" in refused("-F", formulae, "--points", 0)
     few = tmp_path / "few.txt"
-    few.write_text("x_0 > 1\nx_1 > 1\n")
-    assert "more than 10 formulae" in refused("fidelity", "-F", few)
+    few.write_text("x_0 > 1\n")
+    assert "few.txt: one formula; an evaluation compares pairs" in refused("fidelity", "-F", few)
+
+
+@pytest.mark.parametrize("count", [2, 5, 10])
+def test_a_file_of_few_requirements(count: int, model: Path, tmp_path: Path) -> None:
+    """It was refused for the overlap of ten neighbours, which alone needs more."""
+    few = tmp_path / "few.txt"
+    few.write_text("".join(f"always[0,{i + 1}] x_0 > {i}\n" for i in range(count)))
+    found = [row for row in rows("-F", few, "--model", model, "--quick")]
+    names = {row["measure"] for row in found if row["claim"] == "fidelity"}
+    assert {"mean absolute error", "alignment", "rank correlation"} <= names
+    assert not any("overlap" in name for name in names)
+    assert all(row["low"] <= row["high"] for row in found if row.get("low") is not None)

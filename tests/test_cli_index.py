@@ -122,8 +122,33 @@ def test_traces_and_schema_are_kept(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(schema.to_json())
     run("build", tmp_path / "b", *texts, "--schema", tmp_path / "schema.json")
     (best, *_) = lines("search", tmp_path / "b", "always[0,2] speed < 51", "--rerank")
-    assert best["formula"] == "always[0,4] ( speed < 50 )"
+    assert best["formula"] == "always[0,2] ( speed < 50 )"
     assert "--dt: the schema" in refused("search", tmp_path / "b", "speed > 1", "--dt", 1)
+
+
+def test_formulae_are_printed_as_they_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """They were printed in steps, and read in seconds: what was printed found something else."""
+    schema = rv.Schema((SchemaChannel("speed", 30, 20),), dt=0.5)
+    (tmp_path / "schema.json").write_text(schema.to_json())
+    texts = ["always[0,10] ( speed < 50 )", "not eventually[0,10] (speed >= 50)"]
+    for name, options in (("a", ("--dt", 0.5)), ("b", ("--schema", tmp_path / "schema.json"))):
+        names = texts if name == "b" else [text.replace("speed", "x_0") for text in texts]
+        library = tmp_path / name
+        run("build", library, *names, *options)
+        (best, *_) = lines("search", library, names[0], "-k", 1)
+        assert best["formula"] == names[0]
+        (again,) = csv.DictReader(run("search", library, best["formula"], "-k", 1).splitlines())
+        assert again["formula"] == names[0] and float(again["similarity"]) == pytest.approx(1)
+        assert lines("duplicates", library)[0]["formula"] == names[0]
+        with Index.open(library) as index:
+            hits = index.search(names[0], 1)
+            assert str(hits[0].formula) == names[0].replace("10", "20")
+            show([{"query": names[0]}], [hits], 0.5)
+        assert "always[0,10]" in capsys.readouterr().out
+    said = refused("add", tmp_path / "a", "x_0 > 1", "always[0,10] x_7 > 2")
+    assert "formula 2: 'always[0,10] x_7 > 2' uses x_7" in said
 
 
 def test_units_labels_and_modes_are_kept(tmp_path: Path) -> None:
@@ -148,7 +173,7 @@ def test_units_labels_and_modes_are_kept(tmp_path: Path) -> None:
 
 def test_the_table_of_a_terminal(library: Path, capsys: pytest.CaptureFixture) -> None:
     with Index.open(library) as index:
-        show([{"query": "x_1 > 1"}], [index.search("x_1 > 1", 2, rerank=True)])
+        show([{"query": "x_1 > 1"}], [index.search("x_1 > 1", 2, rerank=True)], None)
     text = capsys.readouterr().out
     assert "query: x_1 > 1" in text
     assert "1.0000" in text
@@ -226,6 +251,9 @@ def test_mistakes_are_named(library: Path, tmp_path: Path) -> None:
     assert "threshold must be" in refused("duplicates", library, "--threshold", 2)
     assert "--dt auto needs" in refused("search", library, "x_0 > 1", "--dt", "auto")
     assert "--traces go with" in refused("build", other, *TEXTS, "-t", "a", "--model", "default")
+    for option in (("--sigma2", 0.2), ("--n-traces", 9), ("--seed", 0)):
+        said = refused("build", other, *TEXTS, "--space", "default", *option)
+        assert said == "--n-traces, --seed and --sigma2 go with signatures, not with --space"
     vectors = ("--vectors", tmp_path / "v.npy")
     assert "leave one of them out" in refused("search", library, "x_0 > 1", *vectors)
     assert "--rerank compares" in refused("search", library, *vectors, "--rerank")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -330,6 +330,45 @@ INF[0, 0, 9] = -np.inf
 def test_wrong_input_is_named(error, message, formulae, traces, options) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=message):
         rv.robustness(formulae, traces, **options)
+
+
+class Frame:
+    """What pandas and polars have in common."""
+
+    columns = ("speed", "rpm")
+
+    def to_numpy(self) -> np.ndarray:
+        return np.array([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]])
+
+    def __array__(self, *_: object, **options: object) -> np.ndarray:
+        return self.to_numpy()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+def test_data_frames_are_refused() -> None:
+    """A list of them was read with samples as channels."""
+    frame = Frame()
+    says = r"a data frame has a row per sample; give frame.to_numpy\(\).T for each trace"
+    for traces in (frame, [frame, frame], [frame.to_numpy().T, frame]):
+        for read in (
+            lambda given: rv.robustness("x_0 > 3", given),
+            rv.Space.fit,
+            rv.TraceMeasure,
+            lambda given: rv.mine(given, ["a", "b"]),
+        ):
+            with pytest.raises(rv.errors.TraceError, match=says):
+                read(traces)
+        with pytest.raises(rv.errors.SchemaError, match="must be an array"):
+            rv.Schema.fit("x_0 > 3", traces)
+    arrays = [frame.to_numpy().T] * 2
+    assert rv.robustness("rpm > 3", arrays, variables=["speed", "rpm"]).tolist() == [1.0, 1.0]
+    for read in (rv.Space.fit, rv.TraceMeasure):
+        with pytest.raises(
+            rv.errors.TraceError, match="trace 0: a dict of one trace; give one dict"
+        ):
+            read([{"speed": [1.0, 2.0]}])
 
 
 # -- size ------------------------------------------------------------------------------------------

@@ -131,12 +131,70 @@ def test_columns_of_text_are_left_out_and_named(logs: Path, folder: Path, tmp_pa
     assert rv.load(tmp_path / "car").fingerprint == rv.load(folder).fingerprint
 
 
+def test_messages_quote_bounds_in_seconds(folder: Path) -> None:
+    for command in ("decode", "embed"):
+        said = refused(command, "always[0,5] (spd < 90)", "--space", folder)
+        assert "formula 1: 'always[0,5] ( spd < 90 )' uses spd, but the space has" in said
+
+
+def test_vectors_of_another_space_are_refused(folder: Path, tmp_path: Path) -> None:
+    """They were decoded if their size was right."""
+    file = tmp_path / "x.jsonl"
+    asked = (*PAIR, "eventually gear == 3", "belt == 1 until rpm > 3000")
+    run("embed", *asked, "--space", folder, "-o", file)
+    assert run("decode", file, "--space", folder).count("\n") == 4
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for i in (0, 2):
+        turned = [dict(line) for line in lines]
+        turned[i]["vector"] = lines[i - 1]["vector"]
+        file.write_text("\n".join(map(json.dumps, turned)))
+        said = refused("decode", file, "--space", folder)
+        assert f"x.jsonl:{i + 1}: this is not the vector of its formula in this space" in said
+        for line in turned:  # half precision, and nothing to check
+            line["vector"] = [float(np.float16(x)) for x in line["vector"]]
+        turned[i].pop("formula")
+        file.write_text("\n".join(map(json.dumps, turned)))
+        assert run("decode", file, "--space", folder).count("\n") == 4
+    lines = [{**line, "formula": "nope > 1"} for line in lines]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    result = runner.invoke(app, ["decode", str(file), "--space", str(folder)])
+    assert result.exit_code == 0 and "no formula in it can be read here" in result.stderr
+
+
 def test_formulae_are_read_in_seconds(logs: Path, tmp_path: Path) -> None:
     said = run("train", "space", PAIR[0], "-t", logs, "-o", tmp_path / "own", *COMMON)
     assert "numbers per formula, from 60 traces" in said
     assert "whole number of steps" in refused(
         "train", "space", "always[0,0.7] speed < 9", "-t", logs, "-o", tmp_path / "own", *COMMON
     )
+
+
+def test_flags_need_no_tolerance(logs: Path, tmp_path: Path) -> None:
+    """They were refused with -F, and accepted by the space itself."""
+    file, out = tmp_path / "r.stl", tmp_path / "own"
+    file.write_text("always belt == 1\neventually (gear == 3 and belt != 0)\n")
+    run("train", "space", "-t", logs, "-F", file, "-o", out, "--discrete", "gear")
+    texts = ["always belt == 1", "eventually (gear == 3 and belt != 0)"]
+    space = rv.Space.fit(rv.read_traces(logs), discrete=["gear"], formulae=texts)
+    assert rv.load(out).fingerprint == space.fingerprint
+    assert "need a tolerance" in refused("train", "space", "speed == 3", "-t", logs, "-o", out)
+
+
+def test_units_do_not_contradict_headers(logs: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "drives.csv", tmp_path / "car"
+    path.write_text(logs.read_text().replace("speed", "speed [m/s]", 1))
+    command = ("train", "space", "-t", path, "-o", out, "--discrete", "gear", "--units")
+    for more in ((), ("--", "always speed < 90")):
+        said = refused(*command, "speed=km/h", *more)
+        assert "have 'speed' in m/s, not in km/h; leave out its unit" in said
+    with pytest.raises(rv.errors.TraceError, match="in m/s, not in km/h"):
+        rv.Space.fit(rv.read_traces(path), units={"speed": "km/h"})
+    run(*command, "speed=meter/second")
+    assert rv.load(out).schema.options()["units"] == {"speed": "meter/second"}
+
+
+def test_the_help_of_a_space_does_not_speak_of_stdin() -> None:
+    assert "from stdin" not in run("train", "space", "--help")
 
 
 def test_mistakes_name_options(logs: Path, folder: Path, tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def of_channels(*names: str, **options: float) -> rv.Schema:
     return rv.Schema(tuple(SchemaChannel(name) for name in names), **options)  # type: ignore[arg-type]
 
 
-def written(path: Path, traces: np.ndarray) -> Path:
+def written(path: Path, traces: np.ndarray, step: float = 0.5) -> Path:
     rows = ["trace,time,speed,rpm"]
     for i, trace in enumerate(traces):
-        rows += [f"{i},{0.5 * t:g},{a:.4f},{b:.4f}" for t, (a, b) in enumerate(trace.T)]
+        rows += [f"{i},{step * t:g},{a:.4f},{b:.4f}" for t, (a, b) in enumerate(trace.T)]
     path.write_text("\n".join(rows))
     return path
 
@@ -58,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     traces = written(folder / "drives.csv", drives(60))
     other = written(folder / "other.csv", drives(40, seed=1))
     wanted = folder / "wanted.stl"
-    wanted.write_text("".join(f"R{i}: always[0,{i / 2}] speed < {50 + i}\n" for i in range(1, 13)))
+    wanted.write_text("".join(f"R{i}: always[0,{i / 2}] speed < {50 + i}\n" for i in range(1, 6)))
     command = [
         "train", "encoder", "--preset", "tiny", "-t", str(traces), "--held-out", str(other),
         *(f"--set={text}" for text in SETTINGS), "--out", str(folder / "run"), "--evaluate",
@@ -249,6 +249,9 @@ def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
         written(tmp_path / f"{name}.csv", traces)
     text = (tmp_path / "good.csv").read_text()
     (tmp_path / "others.csv").write_text(text.replace("rpm", "pressure"))
+    written(tmp_path / "finer.csv", good, step=0.25)  # the same numbers
+    for name, unit in (("kmh", "km/h"), ("ms", "m/s")):
+        (tmp_path / f"{name}.csv").write_text(text.replace("speed", f"speed [{unit}]"))
     for command, arguments, words in (
         ("encoder", ["few"], "16 different traces to distil, beside 4 held out"),
         ("space", ["few"], "33 different traces or more, and there are 20"),
@@ -260,11 +263,36 @@ def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
         ("space", ["good", "-t", "others"], "no variable 'pressure', which"),
         ("encoder", ["good", "--held-out", "others"], "there is no column 'rpm'"),
         ("encoder", ["good", "--held-out", "short"], "held-out traces have 3 points"),
+        ("encoder", ["good", "--held-out", "finer"], "a step of 0.25 s, not 0.5 s; give traces of"),
+        ("encoder", ["kmh", "--held-out", "ms"], "have 'speed' in m/s, not in km/h; convert its"),
     ):
         given = [a if a.startswith("-") else str(tmp_path / f"{a}.csv") for a in arguments]
         result = CliRunner().invoke(app, ["train", command, "--out", str(out), "-t", *given])
         assert result.exit_code == 2 and words in result.stderr, (arguments, result.output)
         assert len(result.stderr.splitlines()) == 1 and not out.exists()
+
+
+def test_one_formula_is_refused_before_the_training(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "one.stl").write_text("always speed < 50\n")
+    files = ["-t", str(run / "drives.csv"), "--held-out", str(run / "other.csv")]
+    command = ["train", "encoder", "--preset", "tiny", *files, "--evaluate"]
+    given = [*command, "-F", str(tmp_path / "one.stl"), "--out", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 2 and "one.stl: one formula; an evaluation compares" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_traces_held_out_have_the_step_and_the_units_of_the_others(tmp_path: Path) -> None:
+    traces = written(tmp_path / "a.csv", drives(80, points=5))
+    other = rv.read_traces(written(tmp_path / "b.csv", drives(20, 1, points=5), step=0.25))
+    named = dict(zip(NAMES, drives(80, points=5).swapaxes(0, 1), strict=True))
+    for given in (rv.read_traces(traces), named):
+        with pytest.raises(RhovecError, match=r"held-out traces have a step of 0.25 s, not 0.5 s"):
+            OwnTraces.of(given, dt=0.5, held_out=other)
+    schema = rv.Schema((SchemaChannel("speed", unit="m/s"), SchemaChannel("rpm")), dt=0.5)
+    (tmp_path / "c.csv").write_text(traces.read_text().replace("speed", "speed [km/h]"))
+    with pytest.raises(RhovecError, match=r"the traces have 'speed' in km/h, not in m/s"):
+        OwnTraces.of(rv.read_traces(tmp_path / "c.csv"), schema=schema)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +333,17 @@ def test_fields_are_listed_as_the_traces_or_the_model_have_them(run: Path, tmp_p
         )
         assert "channels = 2 " in result.stdout and "points = 25 " in result.stdout, result.output
     assert not (tmp_path / "run").exists()
+
+
+def test_shipped_models_have_names_and_runs_a_kind(run: Path) -> None:
+    for name in ("default", "small"):
+        command = ["train", "decoder", "--set", f"model={name}", "--fields", "-o", "run"]
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0 and f"model = {name}" in result.output
+    result = CliRunner().invoke(
+        app, ["train", "decoder", "--preset", "tiny", "--out", str(run / "run")]
+    )
+    assert result.exit_code == 2 and "holds a run of another kind" in result.stderr
 
 
 def test_set_may_not_contradict_the_traces(run: Path, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ import typer
 
 from ..errors import RhovecError
 from ..files import read_file
-from ..formula.requirements import name_of
+from ..formula import parse
+from ..formula.requirements import Requirement, name_of
 from .embed import embedded
 from .inputs import formulae_of, origins, read_vectors, schema_for, standardised
-from .output import cell, console, printable, progress_bar
-from .shared import Device, Files, JsonLines, Reading, SchemaFile, SpacePath, option
+from .output import cell, console, note, printable, progress_bar
+from .shared import Device, Files, JsonLines, Reading, SchemaFile, SpacePath, have_bounds, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".npy", ".jsonl")
 MAX_TABLE = 50  # answers shown as a table on a terminal
+CHECKED = 5  # formulae of a file that must have their vectors
+SAME = 0.99  # least cosine of such a vector and the one made here, which may be in other numbers
 
 
 class Request(NamedTuple):
@@ -140,14 +143,14 @@ def _read(reading: Reading, model: Model | Space, schema: Schema | None) -> Requ
     if paths and (reading.settings or reading.skip_invalid):
         raise RhovecError("--set and --skip-invalid go with formulae, not with vectors")
     if paths:
-        parts = [_read_vectors(Path(path), model) for path in paths]
+        parts = [_read_vectors(Path(path), model, schema) for path in paths]
         facts = [own for part, _ in parts for own in part]
         if len(parts) > 1:
             facts = [{"request": i} for i in range(len(facts))]
         return Request(facts, np.concatenate([rows for _, rows in parts]), None)
     contents = reading.contents(bool(sources))
     if contents and contents[0][1].lstrip().startswith(b"{"):
-        return Request(*_json_vectors(contents, model), None)
+        return Request(*_json_vectors(contents, model, schema), None)
     requirements = given = reading.requirements(schema, contents=contents)
     if isinstance(model, Model):  # answers are sought among lowered formulae
         requirements = standardised(given, schema)
@@ -160,21 +163,24 @@ def _read(reading: Reading, model: Model | Space, schema: Schema | None) -> Requ
     return Request(facts, vectors, formulae_of(requirements))
 
 
-def _read_vectors(path: Path, model: Model | Space) -> tuple[list[dict[str, Any]], np.ndarray]:
+def _read_vectors(
+    path: Path, model: Model | Space, schema: Schema | None
+) -> tuple[list[dict[str, Any]], np.ndarray]:
     if path.suffix.lower() == ".jsonl":
-        return _json_vectors([(str(path), read_file(path))], model)
+        return _json_vectors([(str(path), read_file(path))], model, schema)
     rows = _unit_rows(model, read_vectors(path), str(path))
     return [{"request": i} for i in range(len(rows))], rows
 
 
 def _json_vectors(
-    contents: Iterable[tuple[str, bytes]], model: Model | Space
+    contents: Iterable[tuple[str, bytes]], model: Model | Space, schema: Schema | None
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
     import numpy as np
 
     facts: list[dict[str, Any]] = []
     rows = []
     for name, data in contents:
+        checked: list[bool] = []
         for number, line in enumerate(data.splitlines(), 1):
             if not line.strip():
                 continue
@@ -187,9 +193,38 @@ def _json_vectors(
                 raise RhovecError(f"{place}: not a JSON object with a vector") from None
             facts.append(own)
             rows.append(_unit_rows(model, vector, place)[0])
+            if isinstance(own["request"], str) and len(checked) < CHECKED:
+                checked.append(_is_known(own["request"], rows[-1], model, schema, place))
+        if checked and not any(checked):
+            note(
+                f"warning: {name}: no formula in it can be read here, so other vectors than those of "
+                "this space would not be noticed"
+            )
     if not rows:
         raise RhovecError(f"{name}: there is no vector in it")
     return facts, np.stack(rows)
+
+
+def _is_known(
+    text: str, vector: np.ndarray, model: Model | Space, schema: Schema | None, place: str
+) -> bool:
+    """Refuse a vector that is not the one of its formula. False if the formula cannot be read here:
+    it may use definitions of its file, or options of `rhovec embed`."""
+    try:
+        phi = parse(text) if schema is None else schema.parse(text)
+        if schema is None and have_bounds([Requirement(phi)]):
+            return True  # which may have been in seconds
+        if schema is not None and getattr(model, "schema", None) is None:
+            phi = schema.lower(phi)
+        found = model.embed(phi, warn=False)
+    except RhovecError:
+        return False
+    if float(found @ vector) < SAME:
+        raise RhovecError(
+            f"{place}: this is not the vector of its formula in this space; name the space that made it "
+            "with --space, or leave out the formula"
+        )
+    return True
 
 
 def _unit_rows(model: Model | Space, vectors: Any, place: str) -> np.ndarray:

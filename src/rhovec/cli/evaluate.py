@@ -90,6 +90,7 @@ def evaluate(
     rhovec evaluate -F formulae.txt --vectors vectors.npy --json
     """
     from ..evaluation.encoder import TRACES, TRACES_SEED
+    from ..evaluation.sets import require_pairs
     from ..traces import BaseMeasure
 
     chosen = list(dict.fromkeys(measures or (["fidelity"] if vectors else MEASURES[:2])))
@@ -109,6 +110,8 @@ def evaluate(
     rows: list[dict[str, Any]] = []
     with progress_bar("measuring") as progress:
         sets = sets_of(files or (), loaded, seed, quick and given is None)
+        if "fidelity" in chosen:
+            sets = [require_pairs(one) for one in sets]
         if given is not None and len(given) != len(sets[0].formulae):
             raise RhovecError(
                 f"{vectors}: {len(given)} vectors for {len(sets[0].formulae)} formulae; give a row each"

@@ -40,11 +40,11 @@ from .output import (
     write_records,
 )
 from .shared import (
+    TRACES,
     JsonLines,
     JsonObject,
     Reading,
     SchemaFile,
-    Seed,
     TraceReading,
     grouped,
     option,
@@ -126,10 +126,13 @@ def build(
         int | None,
         option(help="Traces per signature (default: 1000, or all of --traces)."),
     ] = None,
-    seed: Seed = 0,
+    seed: Annotated[
+        int | None, option(help="Seed of the random traces (default: 0).", rich_help_panel=TRACES)
+    ] = None,
     sigma2: Annotated[
-        float, typer.Option(help="Bandwidth: the smaller, the fewer formulae are similar.")
-    ] = 0.2,
+        float | None,
+        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
+    ] = None,
     as_json: JsonObject = False,
 ) -> None:
     """Make a new library.
@@ -143,6 +146,8 @@ def build(
         raise RhovecError(NAME_NEEDED)
     if reading.traces and space:
         raise RhovecError("--traces go with signatures, not with --space")
+    if space and (n_traces, seed, sigma2) != (None, None, None):
+        raise RhovecError("--n-traces, --seed and --sigma2 go with signatures, not with --space")
     if reading.traces and schema:
         raise RhovecError(
             "--traces go without --schema, which is for random ones; give --dt, --units and --discrete"
@@ -154,7 +159,13 @@ def build(
     known = None if schema is None else known
     if made is not None:
         requirements = reading.accepted(requirements, _probe(made, known))
-    vectors = made or _kernel_for(standardised(requirements, known), traces, n_traces, sigma2, seed)
+    vectors = made or _kernel_for(
+        standardised(requirements, known),
+        traces,
+        n_traces,
+        0.2 if sigma2 is None else sigma2,
+        seed or 0,
+    )
     kept = None if known or schema_for(made, None) else reading.kept(traces)
     with _vectors(requirements, vectors, known) as progress, Index.build(
         _with_places(requirements), library, library=name, vectors=vectors, schema=known, reading=kept,
@@ -269,7 +280,7 @@ def search(
                 {**origin, "query": one.text}
                 for one, origin in zip(requirements, named, strict=True)
             ]
-        _write(facts, found, output, as_json)
+        _write(facts, found, _step(index), output, as_json)
 
 
 @app.command()
@@ -292,7 +303,8 @@ def duplicates(
     with _opened(library, name, space) as index:
         with progress_bar("duplicates") as progress:
             groups = index.duplicates(threshold, progress=progress)
-        _write([{"group": str(i + 1)} for i in range(len(groups))], groups, output, as_json)
+        facts = [{"group": str(i + 1)} for i in range(len(groups))]
+        _write(facts, groups, _step(index), output, as_json)
 
 
 @app.command()
@@ -434,6 +446,11 @@ def _known(index: Index) -> Schema | dict[str, Any] | None:
     return index.schema or index.reading or None
 
 
+def _step(index: Index) -> float | str | None:
+    """Seconds a step, if the library reads bounds in seconds: its formulae are then printed so."""
+    return index.schema.dt if index.schema else index.reading.get("dt")
+
+
 def _load(name: str | None) -> Vectors | None:
     if name is None:
         return None
@@ -482,22 +499,24 @@ def _tell(facts: dict[str, Any], as_json: bool) -> None:
 def _write(
     facts: Sequence[dict[str, str]],
     found: Sequence[list[Hit]],
+    dt: float | str | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
     """Hits per query, or entries per group: a file, JSON lines, a table on a terminal, or CSV.
 
-    facts: of each query or group; the last is what it is called if it has no name.
+    facts: of each query or group; the last is what it is called if it has no name. dt: as `_step`.
     """
     if output is None and not as_json and sys.stdout.isatty():
-        show(facts, found)
+        show(facts, found, dt)
         return
     rows: list[dict[str, Any]] = [
-        {**own, "rank": rank} | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        {**own, "rank": rank}
+        | {name: getattr(hit, name) for name in COLUMNS[1:]}
+        | {"formula": hit.formula.to_text(dt=dt)}
         for own, hits in zip(facts, found, strict=True)
         for rank, hit in enumerate(hits, 1)
     ]
-    rows = [row | {"formula": str(row["formula"])} for row in rows]
     header = [*(facts[0] if facts else ["group"]), *COLUMNS]
     if output is not None:
         save_table(output, rows, header)
@@ -507,7 +526,9 @@ def _write(
         write_records(sys.stdout, rows, header)
 
 
-def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:
+def show(
+    facts: Sequence[dict[str, str]], found: Sequence[list[Hit]], dt: float | str | None
+) -> None:
     """Print a table per query or group."""
     from rich.table import Table
 
@@ -522,6 +543,7 @@ def show(facts: Sequence[dict[str, str]], found: Sequence[list[Hit]]) -> None:
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
                 str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
-                f"{hit.similarity:.4f}", exact, cell(str(hit.formula)), cell(", ".join(hit.tags)),
+                f"{hit.similarity:.4f}", exact, cell(hit.formula.to_text(dt=dt)),
+                cell(", ".join(hit.tags)),
             )  # fmt: skip
         console().print(table)

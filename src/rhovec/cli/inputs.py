@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import FormulaError, HorizonError, Problem, RhovecError
 from ..files import read_file
 from ..formula import Formula, Schema
+from ..formula.printer import excerpt
 from ..formula.requirements import Requirement
 from .output import note
 
@@ -109,9 +110,15 @@ def naming(
             raise  # it is not about a formula, or it takes several of them
         about_formula = isinstance(found, FormulaError | HorizonError)
         if about_formula or not all(error_of([other]) for other in requirements[:2]):
-            message = str(found).replace("formula 0", "the formula")
-            raise RhovecError(f"{left[0].place}: {message}") from None
+            raise RhovecError(str(_problem(left[0], found))) from None
         raise
+
+
+def _problem(requirement: Requirement, error: RhovecError) -> Problem:
+    """What is wrong with a requirement; its formula is quoted as it was written, not in steps."""
+    message = str(error).replace("formula 0", "the formula")
+    message = message.replace(excerpt(requirement.formula), excerpt(requirement.text))
+    return Problem(requirement.place, message)
 
 
 def refused_by(
@@ -122,8 +129,7 @@ def refused_by(
         probe([requirement.formula for requirement in requirements])
     except RhovecError as error:
         if len(requirements) == 1:
-            message = str(error).replace("formula 0", "the formula")
-            yield Problem(requirements[0].place, message)
+            yield _problem(requirements[0], error)
             return
         middle = len(requirements) // 2
         yield from refused_by(probe, requirements[:middle])

@@ -541,6 +541,21 @@ class TraceReading(TraceFiles, Reading):
         return left
 
 
+@dataclass(frozen=True)
+class SpaceReading(TraceReading):
+    """Traces, and the formulae that a space should be good at."""
+
+    formulae: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FORMULA",
+            help="Formulae that the space should be good at; put -- before one that starts with a "
+            "minus.",
+            show_default=False,
+        ),
+    ] = None
+
+
 # -- formulae --------------------------------------------------------------------------------------
 
 

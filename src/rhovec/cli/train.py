@@ -19,9 +19,10 @@ import typer
 
 from ..errors import MissingDependencyError, RhovecError
 from ..formula.options import exact_step
+from ..formula.requirements import Requirement
 from .inputs import read_schema, split_names, tell_left_out
 from .output import note
-from .shared import TIME_UNIT, JsonObject, TraceFiles, TraceReading, formula_files, grouped, option
+from .shared import TIME_UNIT, JsonObject, SpaceReading, TraceFiles, formula_files, grouped, option
 
 OWN = "Traces of your own"
 
@@ -153,7 +154,7 @@ def encoder(
 
     torchrun --nproc-per-node 2 -m rhovec.cli train encoder --out run --device cuda
     """
-    from ..evaluation.sets import read_formulae
+    from ..evaluation.sets import read_formulae, require_pairs
 
     distill = training("distill")
     config = run.configured(distill, preset)
@@ -168,7 +169,7 @@ def encoder(
     if run.listed:
         return list_fields(config)
     for path in formulae or ():  # so that a mistake in it is reported now, not after the training
-        read_formulae(path, schema=own and own.schema)
+        require_pairs(read_formulae(path, schema=own and own.schema))
     kernel = own and own.kernel(config)
     if own:
         note(
@@ -266,7 +267,7 @@ def require_agreement(config: Any, made: Any, assignments: list[str], who: str) 
 
 
 def space(
-    reading: TraceReading,
+    reading: SpaceReading,
     out: Annotated[Path, option("--out", "-o", metavar="FOLDER", help="Folder of the space.")],
     error: Annotated[
         float, typer.Option(help="Mean error of the similarity K that the vectors may have.")
@@ -294,6 +295,7 @@ def space(
     rhovec similarity "always[0,20] speed < 120" "always[0,30] speed < 110" --space car
     """
     from ..spaces import Space
+    from ..spaces.scales import as_given, schema_of
 
     traces = TraceFiles.read_traces(reading, skip_texts=True)  # another step is refused below
     if traces is None:
@@ -304,7 +306,11 @@ def space(
     given = reading.formulae or reading.files
     if not given and reading.settings:
         raise RhovecError("--set goes with a file of formulae (-F)")
-    formulae = reading.requirements(None, traces) if given else ()
+    formulae: list[Requirement] = []
+    if given:  # flags need no tolerance, as in the space
+        discrete = split_names(reading.discrete)
+        known = schema_of(as_given(traces, None), units=options["units"], discrete=discrete)
+        formulae = reading.requirements({"discrete": sorted(known.options()["discrete"])}, traces)
     made = Space.fit(
         traces, dt=options["dt"] and float(exact_step(options["dt"])), units=options["units"],
         discrete=split_names(reading.discrete), tolerance=reading.tolerance, formulae=formulae,

@@ -12,7 +12,7 @@ from typing import Any
 from ..kernel import Teacher
 from .agreement import Embed, FromProducts, agreement, matrices
 from .fidelity import fidelity
-from .sets import FormulaSet
+from .sets import FormulaSet, require_pairs
 
 TRACES = 16_384  # traces of the kernel that vectors are compared with
 TRACES_SEED = 1234  # of those traces, which no training uses
@@ -30,7 +30,7 @@ def evaluate_encoder(
     from_products: similarities from the rows' inner products, if they are not these themselves.
     """
     rows = []
-    for formulae in sets:
+    for formulae in [require_pairs(one) for one in sets]:
         both = matrices(teacher, embed, formulae.formulae, from_products)
         rows += as_rows("fidelity", formulae, fidelity(*both, formulae.groups, seed))
         entries = agreement(teacher, embed, formulae, *both, seed, from_products)

@@ -32,24 +32,23 @@ def fidelity(
 
     groups: (B,) int, equal for formulae that are variants of one another (default: none are).
     An entry has `n` = B and `value`; alignment, error, uniformity and overlap also have `low` and
-    `high`, uniformity also `kernel_value`, that of the kernel matrix. Undefined values are None.
+    `high`, uniformity also `kernel_value`, that of the kernel matrix. Undefined values are None. Ten
+    formulae or fewer have no overlap.
     """
     b = len(kernel)
-    if b <= NEIGHBOURS:
-        raise RhovecError(f"fidelity needs more than {NEIGHBOURS} formulae, not {b}")
+    if b < 2:
+        raise RhovecError(f"fidelity compares pairs; give 2 formulae or more, not {b}")
     groups = np.arange(b) if groups is None else groups
     first, second = (groups[x.ravel()] for x in np.indices((b, b)))
     k, s = kernel.ravel(), similarity.ravel()
     apart = 1.0 - np.eye(b).ravel()
     values = (k * s, k * k, s * s, apart * np.abs(k - s), apart, np.exp(4 * s - 4), np.ones(b * b))
     ks, kk, ss, gap, pairs, near, all_pairs = resampled(values, first, second, seed)
-    shares = neighbour_shares(kernel, similarity, NEIGHBOURS)
-    overlap = f"overlap of {NEIGHBOURS} neighbours"
+    some = pairs > 0.5  # resamples of few formulae may be copies of one
     intervals = {
         "alignment": ends(ks / np.sqrt(kk * ss)),
-        "mean absolute error": ends(gap / pairs),
+        "mean absolute error": ends(gap[some] / pairs[some]),
         "uniformity": ends(np.log(near / all_pairs)),
-        overlap: mean_interval(shares, groups, groups, seed),
     }
     found: dict[str, dict[str, Any]] = {
         "mean absolute error": {"value": mean_error(kernel, similarity)},
@@ -58,8 +57,12 @@ def fidelity(
         "uniformity": {"value": uniformity(similarity), "kernel_value": uniformity(kernel)},
         "weighted loss": {"value": weighted_loss(kernel, similarity)},
         "rank correlation": {"value": rank_correlation(kernel, similarity)},
-        overlap: {"value": float(shares.mean())},
     }
+    if b > NEIGHBOURS:
+        shares = neighbour_shares(kernel, similarity, NEIGHBOURS)
+        overlap = f"overlap of {NEIGHBOURS} neighbours"
+        found[overlap] = {"value": float(shares.mean())}
+        intervals[overlap] = mean_interval(shares, groups, groups, seed)
     for name, (low, high) in intervals.items():
         found[name] |= {"low": low, "high": high}
     for entry in found.values():

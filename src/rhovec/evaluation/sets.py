@@ -179,6 +179,15 @@ def read_formulae(path: str | Path, seed: int = 0, schema: Schema | None = None)
     return _singles(Path(path).name, sha256, formulae, seed)
 
 
+def require_pairs(formulae: FormulaSet) -> FormulaSet:
+    """The set, if there are formulae in it to compare with each other."""
+    if len(formulae.formulae) < 2:
+        raise RhovecError(
+            f"{formulae.name}: one formula; an evaluation compares pairs, so give 2 or more"
+        )
+    return formulae
+
+
 def formulae_of(path: str | Path, schema: Schema | None = None) -> tuple[list[Formula], str]:
     """Formulae and SHA-256 of a requirement file; a schema lowers formulae in its names and units."""
     options = {} if schema is None else schema.options()

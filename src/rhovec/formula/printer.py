@@ -18,9 +18,9 @@ from .operators import Channel, Row, Shifted, Variable
 from .options import exact_step
 
 
-def excerpt(phi: Formula) -> str:
+def excerpt(phi: Formula | str, dt: float | None = None) -> str:
     """The formula in quotes for a message, shortened."""
-    text = str(phi)
+    text = phi if isinstance(phi, str) else to_text(phi, dt)
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
 

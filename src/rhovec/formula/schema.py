@@ -440,6 +440,8 @@ def _columns(traces: Any, variables: Sequence[str] | None) -> dict[str, np.ndarr
     try:
         if isinstance(traces, Mapping):
             columns = {name: np.asarray(x, np.float64).ravel() for name, x in traces.items()}
+        elif any(hasattr(trace, "columns") for trace in traces):
+            raise TypeError("a data frame has a row per sample")
         else:
             samples = np.concatenate([np.asarray(trace, np.float64) for trace in traces], axis=1)
             names = [f"x_{i}" for i in range(len(samples))] if variables is None else variables

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError
-from ..traces.measure import TraceMeasure, held_to_one_length
+from ..traces.measure import TraceMeasure, held_to_one_length, refuse_table
 from ..traces.reading import Traces
 
 _CHECK_BLOCK = 1 << 17  # numbers tested for finiteness at a time, so that they stay in the cache
@@ -92,6 +92,7 @@ def _as_floats(values: Any, what: str) -> Any:
         if values.is_complex():
             raise TraceError(f"{what} must be real numbers, not {values.dtype}")
         return values.to(torch.float32 if values.is_floating_point() else torch.float64)
+    refuse_table(values, what)
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise TraceError(f"{what} have masked values; fill them first (values.filled(...))")
     try:

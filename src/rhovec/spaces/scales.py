@@ -25,6 +25,7 @@ from ..formula.printer import channel_text, excerpt
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_programs, is_single
 from ..formula.schema import SchemaChannel
+from ..formula.units import same
 from ..kernel import CentredKernel, StlKernel, formula_of_row
 from ..robustness import robustness
 from ..robustness.inputs import as_trace_array
@@ -79,6 +80,12 @@ def schema_of(
         if name not in given.variables:
             raise TraceError(
                 f"the traces have no variable {name!r}; they have {listed(given.variables)}"
+            )
+    for name, unit in units.items():
+        if not same(str(unit), header := given.units.get(name, str(unit))):
+            raise TraceError(
+                f"the traces have {name!r} in {header}, not in {unit}; leave out its unit, or convert "
+                "its values"
             )
     units = {**given.units, **units}
     channels, constant = [], []
@@ -150,7 +157,8 @@ class Scales:
             if absent:
                 phi = formula_of_row(programs, int((programs.code[:, 3] == i).argmax()))
                 raise FormulaError(
-                    f"{excerpt(phi)} uses {absent[0]}, but the space has {listed(self.variables)}"
+                    f"{excerpt(phi, self.schema.dt)} uses {absent[0]}, but the space has "
+                    f"{listed(self.variables)}"
                 )
         return found
 

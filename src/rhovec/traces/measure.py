@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -255,8 +255,23 @@ def _whole(name: str, value: int) -> int:
     return int(value)
 
 
+def refuse_table(values: Any, what: str) -> None:
+    """Refuse a data frame, whose samples are rows where a trace's are columns, and a dict."""
+    if hasattr(values, "columns"):
+        raise TraceError(
+            f"{what}: a data frame has a row per sample; give frame.to_numpy().T for each trace, with "
+            "the names in variables=[...], or read files with rv.read_traces"
+        )
+    if isinstance(values, Mapping):
+        raise TraceError(
+            f"{what}: a dict of one trace; give one dict for all traces, from name to an array (traces, "
+            "points)"
+        )
+
+
 def _real(values: Any, what: str) -> np.ndarray:
     """An array of real numbers; one with masked entries is refused, as their values mean nothing."""
+    refuse_table(values, what)
     if np.ma.is_masked(values):
         masked = int(np.ma.getmaskarray(values).sum())
         raise TraceError(

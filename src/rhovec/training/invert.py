@@ -76,7 +76,7 @@ class Config(RunConfig):
     steps: int = 60_000  # optimiser steps
     batch: int = 1024  # formulae per step
     vectors: str = "neural"  # neural: the encoder's; anchors: exact kernel values to fixed formulae
-    model: str = ""  # the encoder: a model folder, or 'shipped' or empty for the shipped one
+    model: str = ""  # the encoder: a model folder, or 'small'; the default model if empty
     traces: int = 2048  # anchors: traces of the kernel
     sigma2: float = 0.2  # anchors: of the kernel
     noise: float = 0.05  # expected length of the noise that is added to a unit vector

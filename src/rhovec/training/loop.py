@@ -24,7 +24,7 @@ from torch import Tensor
 from ..errors import RhovecError
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder, Packed
-from ..models.model import DEFAULT
+from ..models.model import DEFAULT, SHIPPED, shipped
 from .device import Recorded, ahead
 from .optimisers import make_optimisers, schedule
 from .records import claimed, draw_curves, open_record, resume, save_checkpoint, tensors_of
@@ -225,8 +225,10 @@ def preset(presets: Mapping[str, AnyConfig], name: str, **changes: Any) -> AnyCo
 
 
 def model_folder(name: str) -> str:
-    """The folder that a field names: of the shipped model if it is 'shipped' or empty."""
-    return str(DEFAULT) if name in ("", "shipped") else name
+    """The folder that a field names: of the default model if it is 'shipped' or empty."""
+    if name in ("", "shipped"):
+        return str(DEFAULT)
+    return str(SHIPPED / name) if name in shipped() else name
 
 
 def part_of(config: RunConfig, kind: type[Part]) -> Part:

@@ -20,10 +20,11 @@ import numpy as np
 
 from ..errors import TraceError
 from ..formula.schema import Schema
+from ..formula.units import same
 from ..kernel import StlKernel
 from ..models import store
 from ..robustness import robustness
-from ..spaces.scales import Given, as_given, schema_of
+from ..spaces.scales import MAX_ROUNDING, Given, as_given, schema_of
 from ..traces import TraceMeasure
 from .distill import Config
 
@@ -56,7 +57,8 @@ class OwnTraces:
         discrete: variables whose values are modes or gears; a schema says so itself.
         schema: the channels, which may be expressions such as "y2 - y1"; by default one per variable,
             with mean and standard deviation from the traces, as a `Space` has it.
-        held_out: other traces of the same variables; by default a fifth of the traces, chosen by seed.
+        held_out: other traces of the same variables, step and units; by default a fifth of the traces,
+            chosen by seed.
         """
         given = as_given(traces, variables)
         step = given.dt if dt is None else dt
@@ -135,6 +137,15 @@ def channel_values(schema: Schema, traces: Given, which: str = "the traces") -> 
         raise TraceError(
             f"{which} have no variable {min(missing)!r}; they have {', '.join(traces.variables)}"
         )
+    if traces.dt is not None and abs(traces.dt - schema.dt) > MAX_ROUNDING * schema.dt:
+        raise TraceError(
+            f"{which} have a step of {traces.dt:g} s, not {schema.dt:g} s; give traces of one step"
+        )
+    for name, unit in schema.options()["units"].items():
+        if not same(traces.units.get(name, unit), unit):
+            raise TraceError(
+                f"{which} have {name!r} in {traces.units[name]}, not in {unit}; convert its values"
+            )
     n, _, points = traces.values.shape
     out = np.empty((n, len(schema.channels), points), np.float32)
     for i, channel in enumerate(schema.channels):

@@ -148,6 +148,10 @@ def open_record(folder: Path, config: Any) -> None:
         write_json(there, asked)
         write_json(folder / "environment.json", environment(config.device))
     before = _parsed(there.read_bytes(), there, "restore it, or choose another folder")
+    if before.keys() != asked.keys():
+        raise RhovecError(
+            f"{folder} holds a run of another kind, or of another version; choose another folder"
+        )
     for name in asked:
         if name not in ("device", "workers") and before.get(name) != asked[name]:
             raise RhovecError(
