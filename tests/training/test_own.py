@@ -479,6 +479,7 @@ def test_all_channels_of_a_system_are_used_equally_often(tmp_path: Path) -> None
     assert 0.15 < last(invert.recipes(invert.for_model(asked))) < 0.35
     about = shipped / "config.json"
     facts = json.loads(about.read_text()) | {"schema": json.loads(own.schema.to_json())}
+    facts[store.DIGEST] = store.digest_of(facts)
     about.write_text(json.dumps(facts))
     assert 0.45 < last(invert.recipes(invert.for_model(asked))) < 0.55
 
@@ -507,7 +508,9 @@ def test_a_model_with_a_wrong_schema_is_refused(run: Path, tmp_path: Path) -> No
         ({"channels": "speed"}, "of type list"),
         ("car", "JSON"),
     ):
-        path.write_text(json.dumps(config | {"schema": schema}))
+        changed = config | {"schema": schema}
+        changed[store.DIGEST] = store.digest_of(changed)
+        path.write_text(json.dumps(changed))
         with pytest.raises(RhovecError, match=words):
             rv.load(tmp_path)
 

@@ -1,6 +1,6 @@
 """A model is a folder, laid out as on the Hugging Face hub.
 
-    config.json          all facts about the model, and the SHA-256 of its weights
+    config.json          all facts about the model, the SHA-256 of its weights, and one of its own
     encoder.safetensors  the weights: matrices in float16, vectors in float32
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
                          in int8 with scales, NAME.int8_scale; in format 2 as the encoder's
@@ -8,7 +8,7 @@
     README.md            the model card, written from config.json
 
 Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
-hash and the name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two
+hashes and the name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two
 is refused, and nothing is allocated by the numbers of a config that its weights do not confirm.
 """
 
@@ -41,6 +41,7 @@ MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 TRACES, MAX_TRACES = "traces.safetensors", 4096
 CARD = "README.md"
+DIGEST = "digest"  # in the description of a model or a space: of the rest of it
 FACTS: dict[str, type] = {
     "teacher": dict,  # "kernel": a name; "measure": the fields of BaseMeasure; "sigma2"
     "corpus": dict,
@@ -274,7 +275,20 @@ def _read_config(folder: Path) -> dict[str, Any]:
     known = config.get("sha256")
     if not isinstance(known, dict) or [name for name in known if name != TRACES] != files:
         raise RhovecError(f"{path}: sha256 must name {' and '.join(files)} and nothing else")
+    if DIGEST in config:  # older models have none
+        check_digest(config, str(path), "model")
     return config
+
+
+def digest_of(description: Mapping[str, Any]) -> str:
+    """What a description must hold as DIGEST, so that damage to it is noticed."""
+    rest = {name: value for name, value in description.items() if name != DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def check_digest(description: Mapping[str, Any], where: str, what: str) -> None:
+    if description.get(DIGEST) != digest_of(description):
+        raise RhovecError(f"{where} is not as it was saved; get the {what} again")
 
 
 def _check_facts(config: Mapping[str, Any], where: str) -> None:
@@ -437,7 +451,9 @@ def tensors_in(data: bytes, where: str) -> dict[str, np.ndarray]:
 
 def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:
     """Write the weights, the card, and the config last."""
-    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    config = json.loads(json.dumps(config, allow_nan=False))  # as it will be read
+    config[DIGEST] = digest_of(config)
+    text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
     files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)

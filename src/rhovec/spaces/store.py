@@ -28,7 +28,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..files import read_file, remove_leftovers, write_file
 from ..formula import Schema
-from ..models.store import tensors_in
+from ..models.store import DIGEST, check_digest, digest_of, tensors_in
 
 FORMAT = 1
 DESCRIPTION = "space.json"
@@ -39,7 +39,6 @@ MAX_DIMENSION = 256
 MAX_ERROR = 1e-3  # of the directions' inner products; float32 leaves about 1e-6
 FACTS = ("error", "standard_error", "formulae", "seed", "traces")
 ATTEMPTS = 20  # to read a folder into which others save
-DIGEST = "digest"  # of the rest of the description
 
 
 def as_folder(path: object) -> Path:
@@ -72,12 +71,6 @@ def pack(content: Content) -> tuple[dict[str, Any], bytes]:
         "data": f"space-{digest[:12]}.safetensors", "sha256": digest,
     }  # fmt: skip
     return description | {DIGEST: digest_of(description)}, data
-
-
-def digest_of(description: Mapping[str, Any]) -> str:
-    """What a description must hold, so that damage to it is noticed."""
-    rest = {name: value for name, value in description.items() if name != DIGEST}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
@@ -196,8 +189,7 @@ def _check(description: Any, where: str) -> None:
         raise RhovecError(f"{where}: data and sha256 must name a file of this folder and its hash")
     if "schema" not in description:
         raise RhovecError(f"{where}: there is no schema in it; get the space again")
-    if description.get(DIGEST) != digest_of(description):
-        raise RhovecError(f"{where} is not as it was saved; get the space again")
+    check_digest(description, where, "space")
 
 
 def _is_data(name: Any) -> bool:
