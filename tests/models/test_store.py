@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from safetensors.numpy import load, save
 
 import rhovec as rv
 from rhovec.errors import RhovecError
+from rhovec.files import locked
 from rhovec.formula.schema import SchemaChannel
 from rhovec.models import store
 
@@ -158,7 +160,9 @@ def test_a_flipped_bit_in_the_config_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / store.CONFIG
     whole, saved = store.read(tmp_path)[0], path.read_bytes()
     for place in range(len(saved)):
-        path.write_bytes(saved[:place] + bytes([saved[place] ^ 1 << place % 7]) + saved[place + 1 :])
+        path.write_bytes(
+            saved[:place] + bytes([saved[place] ^ 1 << place % 7]) + saved[place + 1 :]
+        )
         try:
             read = store.read(tmp_path)[0]
         except RhovecError:
@@ -222,10 +226,10 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
     written: list[str] = []
     write = store.write_file
 
-    def interrupted(path: Path, data: bytes) -> None:
+    def interrupted(path: Path, data: bytes, locked: bool) -> None:
         if len(written) == files:
             raise KeyboardInterrupt
-        write(path, data)
+        write(path, data, locked=locked)
         written.append(path.name)
 
     monkeypatch.setattr(store, "write_file", interrupted)
@@ -238,6 +242,19 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
     else:
         with pytest.raises(RhovecError, match="SHA-256 differs"):
             store.read(tmp_path)
+
+
+def test_a_saver_waits_for_another(tmp_path: Path) -> None:
+    left = tmp_path / f".rhovec-locked-{'0' * 16}.tmp"
+    left.write_bytes(b"traces")  # of a saver that was killed
+    with locked(tmp_path):
+        saving = threading.Thread(target=save_tiny, args=(tmp_path,))
+        saving.start()
+        saving.join(0.3)
+        assert saving.is_alive() and left.exists()
+    saving.join()
+    store.read(tmp_path)
+    assert not left.exists()
 
 
 def test_a_decoder_comes_back_beside_the_encoder(tmp_path: Path) -> None:

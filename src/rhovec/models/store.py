@@ -7,9 +7,10 @@
     traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
-Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
-hashes and the name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two
-is refused, and nothing is allocated by the numbers of a config that its weights do not confirm.
+Nothing in it is code or pickle. Files are replaced atomically, config.json last; programs
+that save at once wait for each other, where the file system has locks. Reading checks the hashes and the
+name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two is refused,
+and nothing is allocated by the numbers of a config that its weights do not confirm.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import RhovecError, SchemaError
-from ..files import read_file, remove_leftovers, write_file
+from ..files import locked, read_file, remove_leftovers, write_file
 from ..formula.schema import Schema
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
@@ -41,6 +42,7 @@ MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 TRACES, MAX_TRACES = "traces.safetensors", 4096
 CARD = "README.md"
+SPACE = "space.json"  # what the folder of a space has instead of CONFIG
 DIGEST = "digest"  # in the description of a model or a space: of the rest of it
 FACTS: dict[str, type] = {
     "teacher": dict,  # "kernel": a name; "measure": the fields of BaseMeasure; "sigma2"
@@ -457,9 +459,14 @@ def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> N
     files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder)
-        for file, content in files.items():
-            write_file(folder / file, content)
+        with locked(folder) as held:
+            if (folder / SPACE).exists():
+                raise RhovecError(
+                    f"{folder}: there is a space in this folder; save the model in another one"
+                )
+            remove_leftovers(folder, held)
+            for file, content in files.items():
+                write_file(folder / file, content, locked=held)
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 
