@@ -55,6 +55,28 @@ def test_the_card_says_what_the_config_says(tmp_path: Path) -> None:
         assert text in card
 
 
+@pytest.mark.parametrize(
+    "channels",
+    [
+        [('`wind "speed"`', -1.23456e-7)],
+        [("y_2 - y_1", 123456.7), ("gear", 0.0), ("rpm", 1.0)],
+    ],
+)
+def test_the_card_of_a_model_of_own_traces_uses_its_channels(
+    tmp_path: Path, channels: list[tuple[str, float]]
+) -> None:
+    config, tensors = tiny(channels=len(channels))
+    schema = rv.Schema(tuple(SchemaChannel(name, mean) for name, mean in channels), 0.3)
+    facts = {"teacher": {"sigma2": 0.2}, "schema": json.loads(schema.to_json())}
+    store.save(tmp_path, config.to_dict(), tensors, facts)
+    lines = (tmp_path / store.CARD).read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("model.embed")]
+    examples = json.loads(line.partition("(")[2].partition(")  #")[0])
+    names = [channels[0][0], channels[min(1, len(channels) - 1)][0]]
+    assert all(name in text for name, text in zip(names, examples, strict=True))
+    assert rv.load(tmp_path).embed(examples, warn=False).shape == (2, 24)
+
+
 def altered(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     """A change of config.json by someone who corrects its digest, too."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,6 +172,10 @@ def test_a_decoder_for_it(run: Path, tmp_path: Path) -> None:
     (answer, *_) = model.decode(model.embed("always[0,5] speed < 60"), samples=2, refine=False)
     assert set(answer.variables) <= set(NAMES)  # in the traces' names
     assert model.kernel().similarity(answer, answer) == pytest.approx(1)
+    (example,) = re.findall(r"model\.embed\((\[.*\])\)  # \(2, 128\)", card)
+    first, second = json.loads(example)
+    assert first.startswith("always speed >= ") and second.startswith("eventually rpm < ")
+    assert rv.load(run / "run" / "model").embed([first, second]).shape == (2, 128)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert (config["channels"], config["points"]) == (2, 25)
 

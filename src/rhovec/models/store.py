@@ -182,14 +182,18 @@ def model_card(config: Mapping[str, Any]) -> str:
         "- embeddings", "---", "", "# An encoder of Signal Temporal Logic formulae", "",
         "Unit vectors of formulae whose inner products are the formulae's semantic similarity.", "",
         "```python", "import rhovec as rv", "", "model = rv.load(\"this folder\")",
-        "model.embed([\"always[0,10] x_0 >= 0.3\", \"eventually x_1 < 2\"])"
-        f"  # (2, {encoder.dimension})",
+        f"model.embed({json.dumps(examples, ensure_ascii=False)})  # (2, {encoder.dimension})",
         "```", "",
         *_cosines(encoder, config["teacher"].get("sigma2")),
         _size(encoder, config["sha256"][WEIGHTS]),
     ]  # fmt: skip
     for name in ("encoder", "teacher", "corpus", "training"):
         facts = encoder.to_dict() if name == "encoder" else config[name]
+    examples = ["always[0,10] x_0 >= 0.3", "eventually x_1 < 2"]
+    if "schema" in config:
+        texts = ("always {expression} >= {mean:.4g}", "eventually {expression} < {mean:.4g}")
+        channels = (config["schema"]["channels"] * 2)[:2]
+        examples = [text.format(**one) for text, one in zip(texts, channels, strict=True)]
         if facts:
             lines += ["", f"## {name.capitalize()}", "", *_table(("", ""), facts.items())]
     if config["evaluation"]:
