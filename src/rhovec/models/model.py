@@ -154,7 +154,7 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve digits that identify weights, schema and precision: what vectors are comparable with."""
+        """Twelve digits of weights, schema and precision: what vectors are comparable with."""
         digest: str = self.config["sha256"][store.WEIGHTS][:12]
         if "schema" in self.config:  # which says what a formula means
             digest = _digest(f"{digest} {json.dumps(self.config['schema'], sort_keys=True)}")
@@ -528,7 +528,7 @@ def _folder(path: str | Path | None) -> Path:
             f"there is no folder {path}; to get it from the Hugging Face hub: "
             "pip install huggingface_hub"
         ) from None
-    files = [store.CONFIG, store.WEIGHTS, store.DECODER, store.CARD]
+    files = [store.CONFIG, store.WEIGHTS, store.DECODER, store.TRACES, store.CARD]
     try:
         return Path(snapshot_download(str(path), allow_patterns=files))
     except (OSError, ValueError) as error:

@@ -110,8 +110,16 @@ def save_decoder(
 
 
 def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None:
-    """Write the model that was read from `source`, with this config, into another folder."""
-    files = {name: _checked_file(Path(source) / name, config) for name in config["sha256"]}
+    """Write the model that was read from `source`, with this config, into another folder.
+
+    Its traces may be missing, as somebody may have handed it on without them.
+    """
+    paths = [Path(source) / name for name in config["sha256"]]
+    files = {
+        path.name: _checked_file(path, config)
+        for path in paths
+        if path.name != TRACES or path.exists()
+    }
     _write(Path(folder), files, config)
 
 
@@ -141,6 +149,11 @@ def read_traces(folder: str | Path) -> np.ndarray | None:
     config = _read_config(folder)
     if TRACES not in config["sha256"]:
         return None
+    if not (folder / TRACES).exists():
+        raise RhovecError(
+            f"{folder}: this model was handed on without its traces, which its exact kernel needs; put "
+            f"{TRACES} back, or use its vectors only"
+        )
     encoder = _config(EncoderConfig, config["encoder"], "encoder", str(folder))
     return _read_traces(_checked_file(folder / TRACES, config), encoder, str(folder / TRACES))
 
@@ -177,6 +190,11 @@ def read_schema(config: Mapping[str, Any], encoder: EncoderConfig, where: str) -
 def model_card(config: Mapping[str, Any]) -> str:
     """README.md, with the front matter that the hub reads."""
     encoder = EncoderConfig(**config["encoder"])
+    examples = ["always[0,10] x_0 >= 0.3", "eventually x_1 < 2"]
+    if "schema" in config:
+        texts = ("always {expression} >= {mean:.4g}", "eventually {expression} < {mean:.4g}")
+        channels = (config["schema"]["channels"] * 2)[:2]
+        examples = [text.format(**one) for text, one in zip(texts, channels, strict=True)]
     lines = [
         "---", "library_name: rhovec", "license: mit", "tags:", "- signal-temporal-logic",
         "- embeddings", "---", "", "# An encoder of Signal Temporal Logic formulae", "",
@@ -189,11 +207,6 @@ def model_card(config: Mapping[str, Any]) -> str:
     ]  # fmt: skip
     for name in ("encoder", "teacher", "corpus", "training"):
         facts = encoder.to_dict() if name == "encoder" else config[name]
-    examples = ["always[0,10] x_0 >= 0.3", "eventually x_1 < 2"]
-    if "schema" in config:
-        texts = ("always {expression} >= {mean:.4g}", "eventually {expression} < {mean:.4g}")
-        channels = (config["schema"]["channels"] * 2)[:2]
-        examples = [text.format(**one) for text, one in zip(texts, channels, strict=True)]
         if facts:
             lines += ["", f"## {name.capitalize()}", "", *_table(("", ""), facts.items())]
     if config["evaluation"]:
