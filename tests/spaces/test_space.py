@@ -26,7 +26,7 @@ from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
 import rhovec as rv
-from rhovec.errors import RhovecError
+from rhovec.errors import RhovecError, RhovecWarning
 from rhovec.files import read_file, write_file
 from rhovec.formula.schema import SchemaChannel
 from rhovec.sklearn import StlVectorizer
@@ -544,6 +544,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a formula": (lambda: rv.Space.fit(drives(), NAMES, formulae=["height > 1"]), "uses height"),
     "a text": (lambda: rv.Space.fit(drives(), NAMES, formulae=["speed >"]), "expected"),
 }  # fmt: skip
+
+
+def test_copies_of_traces_are_told() -> None:
+    """The standard errors are those of independent traces."""
+    traces = drives(40)
+    with pytest.warns(
+        RhovecWarning, match=r"^5 of 45 traces are copies of others.*standard errors"
+    ):
+        rv.Space.fit(np.concatenate([traces, traces[:5]]), NAMES)
+    rv.Space.fit(np.concatenate([traces, traces[:4]]), NAMES)
 
 
 @pytest.mark.parametrize("name", REFUSED)
