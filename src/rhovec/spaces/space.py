@@ -274,7 +274,8 @@ class Space:
         """Formulae for a vector from short to exact, each with its similarity K: a list of
         `Found(formula, similarity)`; for several vectors a list of such lists.
 
-        target: as in `decode`.
+        target: as in `decode`. Similarities are those of vectors, as in `similarity`: for a target with
+            a large `residual` they may be too high, and `kernel()` has the exact ones.
         """
         if self.centred:
             raise refuse_centred()
