@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rhovec import files
-from rhovec.files import filling, write_file, writing
+from rhovec.files import filling, locked, write_file, writing
 
 
 def names(folder: Path) -> list[str]:
@@ -98,6 +100,28 @@ def test_a_new_file_replaces_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no"), filling(path, new=True, before=fail):
         pass
     assert names(tmp_path) == []
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from rhovec.files import locked
+with locked(Path(sys.argv[1])) as held:
+    print(held, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLDING, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"True\n"
+        with pytest.raises(BlockingIOError), locked(tmp_path, wait=False):
+            pass
+        process.kill()
+        with locked(tmp_path) as held:
+            assert held
 
 
 def test_data_are_on_disk_before_the_name_is(

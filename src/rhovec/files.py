@@ -3,12 +3,15 @@
 New content goes to a temporary file in the same folder, under a name that nobody can predict and that
 is only ever created, never reused. It is flushed to disk and then takes its place in one step. After
 an exception the temporary file is removed; after a kill it may be left behind, as `.rhovec-*.tmp`, until
-`remove_leftovers(folder)` finds it a day later.
+`remove_leftovers(folder)` finds it a day later. Who has locked the folder writes under names of another
+kind, `.rhovec-locked-*.tmp`. The next one with the lock removes these at once, as nobody can be writing
+them: they may hold confidential traces.
 
     write_file(path, data)                       bytes
     with writing(path) as stream: ...            a binary stream
     with filling(path) as temporary: ...         the name of an empty file, for code that wants a path
     read_file(path)                              bytes, or a RhovecError that says why not
+    with locked(folder) as held: ...             one at a time; write_file(path, data, locked=held)
 
 Each replaces an existing file, keeping the old one until the new one is complete. `filling` with
 `new=True` raises FileExistsError instead, even if two programs get there at the same time.
@@ -27,7 +30,7 @@ from typing import IO
 
 from .errors import RhovecError
 
-TEMPORARY = ".rhovec-*.tmp"
+TEMPORARY, LOCKED = ".rhovec-*.tmp", ".rhovec-locked-*.tmp"
 LEFT_BEHIND = 86_400  # seconds after which nobody is still writing a file
 
 
@@ -39,17 +42,49 @@ def read_file(path: str | Path) -> bytes:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove the temporary files of programs that were killed while they wrote into a folder."""
-    for path in folder.glob(TEMPORARY.replace("*", 16 * "[0-9a-f]")):
-        with suppress(OSError):  # somebody else has removed it
-            if time.time() - path.lstat().st_mtime > LEFT_BEHIND:
-                path.unlink()
+@contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a folder against others who lock it; the system ends the lock with the process.
+
+    wait: for those who have locked it; otherwise BlockingIOError. Yields whether the lock is held: on
+    file systems without locks it is not, and nobody is kept out.
+    """
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            held = True
+        except BlockingIOError:
+            raise
+        except OSError:
+            held = False
+        try:
+            yield held
+        finally:
+            if held:  # a process that was forked meanwhile has the handle, too
+                fcntl.flock(handle, fcntl.LOCK_UN)
+    finally:
+        os.close(handle)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write or replace a file."""
-    with writing(path) as stream:
+def remove_leftovers(folder: Path, locked: bool = False) -> None:
+    """Remove the temporary files of programs that were killed while they wrote into a folder.
+
+    locked: the caller holds the lock of the folder.
+    """
+    for name in (TEMPORARY, LOCKED):
+        for path in folder.glob(name.replace("*", 16 * "[0-9a-f]")):
+            with suppress(OSError):  # somebody else has removed it
+                age = time.time() - path.lstat().st_mtime
+                if age > LEFT_BEHIND or (locked and name == LOCKED):
+                    path.unlink()
+
+
+def write_file(path: Path, data: bytes, *, locked: bool = False) -> None:
+    """Write or replace a file. locked: the caller holds the lock of its folder."""
+    with filling(path, locked=locked) as temporary, temporary.open("wb") as stream:
         stream.write(data)
 
 
@@ -62,16 +97,21 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def filling(
-    path: Path, *, new: bool = False, before: Callable[[], object] | None = None
+    path: Path,
+    *,
+    new: bool = False,
+    before: Callable[[], object] | None = None,
+    locked: bool = False,
 ) -> Iterator[Path]:
     """Yield the path of an empty file that becomes `path` when the block ends without an exception.
 
     new: never replace a file: FileExistsError at the start, or at the end if one has come meanwhile.
     before: called just before the file takes its place; with `new`, when the place is already ours.
+    locked: the caller holds the lock of the folder.
     """
     if new and os.path.lexists(path):
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path))
-    temporary = path.parent / TEMPORARY.replace("*", secrets.token_hex(8))
+    temporary = path.parent / (LOCKED if locked else TEMPORARY).replace("*", secrets.token_hex(8))
     temporary.open("xb").close()
     claimed = False
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from safetensors.numpy import load, save
 
 import rhovec as rv
 from rhovec.errors import RhovecError
+from rhovec.files import locked
+from rhovec.formula.schema import SchemaChannel
 from rhovec.models import store
 
 from .tiny import FACTS, save_tiny, tiny
@@ -52,12 +55,35 @@ def test_the_card_says_what_the_config_says(tmp_path: Path) -> None:
         assert text in card
 
 
+@pytest.mark.parametrize(
+    "channels",
+    [
+        [('`wind "speed"`', -1.23456e-7)],
+        [("y_2 - y_1", 123456.7), ("gear", 0.0), ("rpm", 1.0)],
+    ],
+)
+def test_the_card_of_a_model_of_own_traces_uses_its_channels(
+    tmp_path: Path, channels: list[tuple[str, float]]
+) -> None:
+    config, tensors = tiny(channels=len(channels))
+    schema = rv.Schema(tuple(SchemaChannel(name, mean) for name, mean in channels), 0.3)
+    facts = {"teacher": {"sigma2": 0.2}, "schema": json.loads(schema.to_json())}
+    store.save(tmp_path, config.to_dict(), tensors, facts)
+    lines = (tmp_path / store.CARD).read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("model.embed")]
+    examples = json.loads(line.partition("(")[2].partition(")  #")[0])
+    names = [channels[0][0], channels[min(1, len(channels) - 1)][0]]
+    assert all(name in text for name, text in zip(names, examples, strict=True))
+    assert rv.load(tmp_path).embed(examples, warn=False).shape == (2, 24)
+
+
 def altered(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
-    """A change of config.json."""
+    """A change of config.json by someone who corrects its digest, too."""
 
     def apply(folder: Path) -> None:
         config = json.loads((folder / store.CONFIG).read_text())
         change(config)
+        config[store.DIGEST] = store.digest_of(config)
         (folder / store.CONFIG).write_text(json.dumps(config))
 
     return apply
@@ -147,6 +173,52 @@ def test_what_is_not_whole_is_refused(
         store.read(tmp_path)
 
 
+def test_a_flipped_bit_in_the_config_is_noticed(tmp_path: Path) -> None:
+    facts = FACTS | {"training": {7: 0.1, 10: np.float64(1 / 3), "è": None}}  # as JSON has them
+    config, tensors = tiny(channels=2)
+    facts["teacher"] = {"sigma2": 0.2}
+    facts["schema"] = json.loads(two_channels(std=2.0).to_json())
+    store.save(tmp_path, config.to_dict(), tensors, facts)
+    path = tmp_path / store.CONFIG
+    whole, saved = store.read(tmp_path)[0], path.read_bytes()
+    for place in range(len(saved)):
+        path.write_bytes(
+            saved[:place] + bytes([saved[place] ^ 1 << place % 7]) + saved[place + 1 :]
+        )
+        try:
+            read = store.read(tmp_path)[0]
+        except RhovecError:
+            continue
+        read.pop(store.DIGEST, None)  # or the bit was in white space, or in this name
+        assert {**read, store.DIGEST: whole[store.DIGEST]}.items() >= whole.items()
+    assert rv.load("default").config[store.DIGEST]
+
+
+def test_a_config_without_a_digest_is_of_an_older_model(tmp_path: Path) -> None:
+    save_tiny(tmp_path)
+    read = store.read(tmp_path)[0]
+    del read[store.DIGEST]
+    (tmp_path / store.CONFIG).write_text(json.dumps(read))
+    assert store.read(tmp_path)[0] == read
+
+
+def test_the_fingerprint_depends_on_the_schema(tmp_path: Path) -> None:
+    config, tensors = tiny(channels=2)
+    facts: dict[str, Any] = {"teacher": {"sigma2": 0.2}}
+    for std in (1.0, 2.0, 2.0):
+        more = {"schema": json.loads(two_channels(std).to_json())}
+        store.save(tmp_path / str(std), config.to_dict(), tensors, facts | more)
+    store.save(tmp_path / "none", config.to_dict(), tensors, facts)
+    one, two, none = (rv.load(tmp_path / name) for name in ("1.0", "2.0", "none"))
+    assert len({model.fingerprint for model in (one, two, none)}) == 3
+    assert rv.load(tmp_path / "2.0").fingerprint == two.fingerprint
+    assert none.fingerprint == none.config["sha256"][store.WEIGHTS][:12]
+
+
+def two_channels(std: float) -> rv.Schema:
+    return rv.Schema((SchemaChannel("speed", std=std), SchemaChannel("rpm")))
+
+
 def test_what_cannot_be_a_model_is_not_saved(tmp_path: Path) -> None:
     config, tensors = tiny()
     large = {**tensors, "blocks.0.up": tensors["blocks.0.up"] * 1e6}
@@ -176,10 +248,10 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
     written: list[str] = []
     write = store.write_file
 
-    def interrupted(path: Path, data: bytes) -> None:
+    def interrupted(path: Path, data: bytes, locked: bool) -> None:
         if len(written) == files:
             raise KeyboardInterrupt
-        write(path, data)
+        write(path, data, locked=locked)
         written.append(path.name)
 
     monkeypatch.setattr(store, "write_file", interrupted)
@@ -192,6 +264,19 @@ def test_a_save_that_is_cut_short_leaves_no_mixture(
     else:
         with pytest.raises(RhovecError, match="SHA-256 differs"):
             store.read(tmp_path)
+
+
+def test_a_saver_waits_for_another(tmp_path: Path) -> None:
+    left = tmp_path / f".rhovec-locked-{'0' * 16}.tmp"
+    left.write_bytes(b"traces")  # of a saver that was killed
+    with locked(tmp_path):
+        saving = threading.Thread(target=save_tiny, args=(tmp_path,))
+        saving.start()
+        saving.join(0.3)
+        assert saving.is_alive() and left.exists()
+    saving.join()
+    store.read(tmp_path)
+    assert not left.exists()
 
 
 def test_a_decoder_comes_back_beside_the_encoder(tmp_path: Path) -> None:
@@ -235,6 +320,7 @@ def rewrite_decoder(folder: Path, tensors: dict[str, np.ndarray], number: int) -
     config["format"] = number
     digest = hashlib.sha256((folder / store.DECODER).read_bytes()).hexdigest()
     config["sha256"][store.DECODER] = digest
+    config[store.DIGEST] = store.digest_of(config)
     (folder / store.CONFIG).write_text(json.dumps(config))
 
 

@@ -34,6 +34,7 @@ TITLES = {
     "flips": "Single flipped bits, each noticed or without effect on any answer",
     "cuts": "The file cut at every page and within every page, each noticed when it is opened",
     "spaces": "SIGKILL while a space is saved over another one; one of the two is there",
+    "savers": "SIGKILL of two programs that save spaces into one folder; one of the two is there",
     "server": "SIGKILL of PostgreSQL while a client adds; what was confirmed is there, nothing twice",
     "clients": "Writers and readers of one library in PostgreSQL at once",
     "fleet workers": "SIGKILL of a worker during a run over many files; result files stay the same",
@@ -77,6 +78,13 @@ def test_spaces(tmp_path: Path, record: dict[str, Any]) -> None:
     for seed, folder in enumerate((one, two)):
         Space.fit(drives(seed=seed), NAMES).save(folder)
     keep(record, "spaces", kill_while_saving(one, two, tmp_path / "target", 200, SEED))
+
+
+def test_savers(tmp_path: Path, record: dict[str, Any]) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for seed, folder in enumerate((one, two)):
+        Space.fit(drives(seed=seed), NAMES).save(folder)
+    keep(record, "savers", kill_while_saving(one, two, tmp_path / "target", 50, SEED, savers=2))
 
 
 def test_server(pg: Postgres, url: str, record: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import random
@@ -10,10 +11,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from safetensors.numpy import load as from_bytes
 from safetensors.numpy import save as to_bytes
 
 import rhovec as rv
-from rhovec.errors import RhovecError
+from rhovec.errors import RhovecError, RhovecWarning
 from rhovec.files import read_file, write_file
 from rhovec.formula.schema import SchemaChannel
 from rhovec.sklearn import StlVectorizer
@@ -31,6 +34,7 @@ from rhovec.spaces import space as module
 from rhovec.spaces import store
 from rhovec.spaces.fitting import principal
 
+from ..models.tiny import save_tiny
 from .plant import DT, NAMES, OPTIONS, drives
 
 TEXTS = [
@@ -344,41 +348,99 @@ while True:
 """
 
 
-def test_a_kill_leaves_the_old_space_or_the_new_one(space: rv.Space, folder: Path) -> None:
-    other = folder.parent / "other"
+@pytest.mark.parametrize("savers", [1, 2])
+def test_a_kill_leaves_the_old_space_or_the_new_one(
+    space: rv.Space, folder: Path, savers: int
+) -> None:
+    other, target = folder.parent / "other", folder.parent / "target"
     rv.Space.fit(drives(seed=5), NAMES).save(other)
-    assert kill_while_saving(folder, other, folder.parent / "target", 4)["kills"] == 4
+    assert kill_while_saving(folder, other, target, 4, savers=savers)["kills"] == 4
+    space.save(target)
+    assert len(list(target.iterdir())) == 2
 
 
-def kill_while_saving(one: Path, two: Path, target: Path, n: int, seed: int = 0) -> dict[str, int]:
-    """Kill n processes that save two spaces in turn; after each there must be one of the two."""
+def kill_while_saving(
+    one: Path, two: Path, target: Path, n: int, seed: int = 0, savers: int = 1
+) -> dict[str, int]:
+    """Kill n processes, or groups of them, that save two spaces in turn; after each there must be one
+    of the two.
+    """
     shutil.copytree(one, target)
     names = {rv.load(path).fingerprint: path.name for path in (one, two)}
     found: Counter[str] = Counter(kills=n)
     chance = random.Random(seed)
     for _ in range(n):
-        with subprocess.Popen(
-            [sys.executable, "-c", SAVING, str(one), str(two), str(target)],
-            stdout=subprocess.PIPE,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline() == b"begun\n"
+        with ExitStack() as stack:
+            processes = [
+                stack.enter_context(subprocess.Popen(
+                    [sys.executable, "-c", SAVING, str(one), str(two), str(target)],
+                    stdout=subprocess.PIPE,
+                ))
+                for _ in range(savers)
+            ]  # fmt: skip
+            for process in processes:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"begun\n"
             time.sleep(chance.uniform(0, 0.05))
-            process.send_signal(signal.SIGKILL)
+            for process in processes:
+                process.send_signal(signal.SIGKILL)
         found[names[rv.load(target).fingerprint]] += 1  # KeyError: it is neither
         found["two data files"] += len(list(target.glob("*.safetensors"))) > 1
     found["temporary files left"] = len(list(target.glob(".rhovec-*.tmp")))
     return dict(found)
 
 
-def test_two_programs_that_save_at_once_leave_a_whole_space(
+KILLED = """
+import os, signal, sys, rhovec as rv
+from rhovec.files import filling
+from rhovec.spaces import store
+write = store.write_file
+def killed(path, data, **options):
+    if path.name == store.DESCRIPTION:
+        print("begun", flush=True)
+        sys.stdin.readline()
+    write(path, data, **options)
+    if path.name == store.DESCRIPTION:
+        with filling(path, **options) as temporary:
+            temporary.write_bytes(b"traces")
+            os.kill(os.getpid(), signal.SIGKILL)
+store.write_file = killed
+rv.load(sys.argv[1]).save(sys.argv[2])
+"""
+
+
+def test_a_saver_waits_for_another_and_removes_what_it_leaves_if_it_is_killed(
+    space: rv.Space, folder: Path
+) -> None:
+    target = folder.parent / "target"
+    other = rv.Space.fit(drives(seed=5), NAMES)
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(folder), str(target)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stdin is not None
+        assert process.stdout.readline() == b"begun\n"
+        saving = threading.Thread(target=other.save, args=(target,))
+        saving.start()
+        saving.join(0.3)  # it would be done, and have removed the data of the one that is killed
+        assert saving.is_alive()
+        process.stdin.close()
+    assert process.returncode == -signal.SIGKILL
+    saving.join()
+    assert rv.load(target).fingerprint == other.fingerprint
+    assert len(list(target.iterdir())) == 2
+
+
+def test_without_locks_two_programs_that_save_at_once_leave_a_whole_space(
     space: rv.Space, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = rv.Space.fit(drives(seed=5), NAMES)
+    monkeypatch.setattr("fcntl.flock", no_locks)
 
-    def write(path: Path, data: bytes) -> None:
+    def write(path: Path, data: bytes, locked: bool) -> None:
+        assert not locked
         if path.name == store.DESCRIPTION:  # the other program gets there first
-            monkeypatch.undo()
+            monkeypatch.setattr(store, "write_file", write_file)
             other.save(folder)
         write_file(path, data)
 
@@ -407,16 +469,35 @@ def test_a_space_that_others_save_meanwhile_is_read(
     assert saved == 5
 
 
-def test_saving_removes_what_a_kill_left_behind(space: rv.Space, folder: Path) -> None:
-    names = f".rhovec-{'0' * 16}.tmp", f".rhovec-{'1' * 16}.tmp", ".rhovec-notes.tmp"
-    old, new, other = (folder / name for name in names)
-    for path in (old, new, other):
+@pytest.mark.parametrize("locks", [True, False])
+def test_saving_removes_what_a_kill_left_behind(
+    space: rv.Space, folder: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    if not locks:
+        monkeypatch.setattr("fcntl.flock", no_locks)
+    names = (f".rhovec-{'0' * 16}.tmp", f".rhovec-{'1' * 16}.tmp",
+             f".rhovec-locked-{'2' * 16}.tmp", ".rhovec-notes.tmp")  # fmt: skip
+    old, new, saver, other = (folder / name for name in names)
+    for path in (old, new, saver, other):
         path.write_bytes(b"traces")
     for path in (old, other):
         os.utime(path, (time.time() - 100_000,) * 2)
     space.save(folder)
     assert not old.exists() and other.exists()
     assert new.exists()  # which somebody may be writing
+    assert saver.exists() != locks
+
+
+def no_locks(*_: Any) -> None:
+    raise OSError(errno.ENOLCK, "no locks")
+
+
+def test_a_folder_holds_a_space_or_a_model(space: rv.Space, folder: Path) -> None:
+    model = rv.load(save_tiny(folder.parent / "model"))
+    before = sorted(folder.iterdir())
+    with pytest.raises(RhovecError, match="there is a space in this folder; save the model in ano"):
+        model.save(folder)
+    assert sorted(folder.iterdir()) == before
 
 
 # -- what is refused -------------------------------------------------------------------------------
@@ -463,6 +544,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a formula": (lambda: rv.Space.fit(drives(), NAMES, formulae=["height > 1"]), "uses height"),
     "a text": (lambda: rv.Space.fit(drives(), NAMES, formulae=["speed >"]), "expected"),
 }  # fmt: skip
+
+
+def test_copies_of_traces_are_told() -> None:
+    """The standard errors are those of independent traces."""
+    traces = drives(40)
+    with pytest.warns(
+        RhovecWarning, match=r"^5 of 45 traces are copies of others.*standard errors"
+    ):
+        rv.Space.fit(np.concatenate([traces, traces[:5]]), NAMES)
+    rv.Space.fit(np.concatenate([traces, traces[:4]]), NAMES)
 
 
 @pytest.mark.parametrize("name", REFUSED)

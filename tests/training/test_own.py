@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,6 +115,33 @@ def test_its_folder_has_the_traces_of_its_kernel(run: Path, tmp_path: Path) -> N
         rv.load(tmp_path).kernel()
 
 
+def test_a_model_may_be_handed_on_without_its_traces(run: Path, tmp_path: Path) -> None:
+    pair = ["always[0,5] speed < 60", "not eventually[0,5] speed >= 60"]
+    whole = rv.load(run / "run" / "model")
+    whole.save(tmp_path / "given")
+    (tmp_path / "given" / store.TRACES).unlink()
+    rv.load(tmp_path / "given").save(tmp_path / "again")
+    for folder in (tmp_path / "given", tmp_path / "again"):
+        model = rv.load(folder)
+        assert not (folder / store.TRACES).exists()
+        assert model.fingerprint == whole.fingerprint
+        assert model.embed(pair).tobytes() == whole.embed(pair).tobytes()
+        index = rv.Index.build(pair, vectors=model)
+        assert index.search(pair[0], k=1)
+        for work in (
+            model.kernel,
+            lambda index=index: index.duplicates(0.01),
+            lambda index=index: index.search(pair[0], rerank=True),
+        ):
+            with pytest.raises(RhovecError, match="handed on without its traces, which its exact"):
+                work()
+    command = ["similarity", *pair, "--model", str(tmp_path / "given")]
+    result = CliRunner().invoke(app, [*command, "--by", "model"])
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(app, [*command, "--by", "both"])
+    assert result.exit_code == 2 and "handed on without its traces" in result.stderr
+
+
 def test_the_command_line_reads_formulae_by_the_models_schema(run: Path) -> None:
     model = str(run / "run" / "model")
     text = "always[0,5] speed < 60"
@@ -143,6 +171,10 @@ def test_it_is_evaluated_on_both_kinds_of_vectors_and_on_traces_never_seen(run: 
     assert any(row.get("set", "").startswith("wanted.stl") for row in rows)
     card = (run / "run" / "model" / "README.md").read_text()
     assert "## Channels, every 0.5 s" in card and "| rpm |" in card
+    (example,) = re.findall(r"model\.embed\((\[.*\])\)  # \(2, 128\)", card)
+    first, second = json.loads(example)
+    assert first.startswith("always speed >= ") and second.startswith("eventually rpm < ")
+    assert rv.load(run / "run" / "model").embed([first, second]).shape == (2, 128)
 
 
 def test_a_run_is_continued_only_on_the_same_traces(run: Path, tmp_path: Path) -> None:
@@ -518,6 +550,7 @@ def test_all_channels_of_a_system_are_used_equally_often(tmp_path: Path) -> None
     assert 0.15 < last(invert.recipes(invert.for_model(asked))) < 0.35
     about = shipped / "config.json"
     facts = json.loads(about.read_text()) | {"schema": json.loads(own.schema.to_json())}
+    facts[store.DIGEST] = store.digest_of(facts)
     about.write_text(json.dumps(facts))
     assert 0.45 < last(invert.recipes(invert.for_model(asked))) < 0.55
 
@@ -546,7 +579,9 @@ def test_a_model_with_a_wrong_schema_is_refused(run: Path, tmp_path: Path) -> No
         ({"channels": "speed"}, "of type list"),
         ("car", "JSON"),
     ):
-        path.write_text(json.dumps(config | {"schema": schema}))
+        changed = config | {"schema": schema}
+        changed[store.DIGEST] = store.digest_of(changed)
+        path.write_text(json.dumps(changed))
         with pytest.raises(RhovecError, match=words):
             rv.load(tmp_path)
 

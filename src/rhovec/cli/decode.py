@@ -94,7 +94,8 @@ def decode(
     if isinstance(loaded, Space) and (samples, refine, seed, check) != (16, True, 0, None):
         raise RhovecError(
             "--samples, --no-refine, --seed and --check are for models: a space of traces searches its "
-            "own formulae, and its similarities are exact"
+            "own formulae, and says how similar their vectors are; rhovec similarity --space also gives "
+            "the exact kernel"
         )
     request = _read(Reading(**vars(files), formulae=sources), loaded, known)
     if check is not None and request.formulae is None:

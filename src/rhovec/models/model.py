@@ -17,6 +17,7 @@ taken as lowered by it already.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import warnings
@@ -153,8 +154,10 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Twelve digits that identify weights and precision: what vectors are comparable with."""
+        """Twelve digits of weights, schema and precision: what vectors are comparable with."""
         digest: str = self.config["sha256"][store.WEIGHTS][:12]
+        if "schema" in self.config:  # which says what a formula means
+            digest = _digest(f"{digest} {json.dumps(self.config['schema'], sort_keys=True)}")
         return digest if self.precision == "float32" else _digest(f"{digest} {self.precision}")
 
     @property
@@ -525,7 +528,7 @@ def _folder(path: str | Path | None) -> Path:
             f"there is no folder {path}; to get it from the Hugging Face hub: "
             "pip install huggingface_hub"
         ) from None
-    files = [store.CONFIG, store.WEIGHTS, store.DECODER, store.CARD]
+    files = [store.CONFIG, store.WEIGHTS, store.DECODER, store.TRACES, store.CARD]
     try:
         return Path(snapshot_download(str(path), allow_patterns=files))
     except (OSError, ValueError) as error:

@@ -1,15 +1,16 @@
 """A model is a folder, laid out as on the Hugging Face hub.
 
-    config.json          all facts about the model, and the SHA-256 of its weights
+    config.json          all facts about the model, the SHA-256 of its weights, and one of its own
     encoder.safetensors  the weights: matrices in float16, vectors in float32
     decoder.safetensors  the weights of the decoder for this encoder's vectors, if it has one: matrices
                          in int8 with scales, NAME.int8_scale; in format 2 as the encoder's
     traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
-Nothing in it is code or pickle. Files are replaced atomically, config.json last, and reading checks the
-hash and the name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two
-is refused, and nothing is allocated by the numbers of a config that its weights do not confirm.
+Nothing in it is code or pickle. Files are replaced atomically, config.json last; programs
+that save at once wait for each other, where the file system has locks. Reading checks the hashes and the
+name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two is refused,
+and nothing is allocated by the numbers of a config that its weights do not confirm.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import RhovecError, SchemaError
-from ..files import read_file, remove_leftovers, write_file
+from ..files import locked, read_file, remove_leftovers, write_file
 from ..formula.schema import Schema
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
@@ -41,6 +42,8 @@ MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 TRACES, MAX_TRACES = "traces.safetensors", 4096
 CARD = "README.md"
+SPACE = "space.json"  # what the folder of a space has instead of CONFIG
+DIGEST = "digest"  # in the description of a model or a space: of the rest of it
 FACTS: dict[str, type] = {
     "teacher": dict,  # "kernel": a name; "measure": the fields of BaseMeasure; "sigma2"
     "corpus": dict,
@@ -107,8 +110,16 @@ def save_decoder(
 
 
 def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None:
-    """Write the model that was read from `source`, with this config, into another folder."""
-    files = {name: _checked_file(Path(source) / name, config) for name in config["sha256"]}
+    """Write the model that was read from `source`, with this config, into another folder.
+
+    Its traces may be missing, as somebody may have handed it on without them.
+    """
+    paths = [Path(source) / name for name in config["sha256"]]
+    files = {
+        path.name: _checked_file(path, config)
+        for path in paths
+        if path.name != TRACES or path.exists()
+    }
     _write(Path(folder), files, config)
 
 
@@ -138,6 +149,11 @@ def read_traces(folder: str | Path) -> np.ndarray | None:
     config = _read_config(folder)
     if TRACES not in config["sha256"]:
         return None
+    if not (folder / TRACES).exists():
+        raise RhovecError(
+            f"{folder}: this model was handed on without its traces, which its exact kernel needs; put "
+            f"{TRACES} back, or use its vectors only"
+        )
     encoder = _config(EncoderConfig, config["encoder"], "encoder", str(folder))
     return _read_traces(_checked_file(folder / TRACES, config), encoder, str(folder / TRACES))
 
@@ -174,13 +190,17 @@ def read_schema(config: Mapping[str, Any], encoder: EncoderConfig, where: str) -
 def model_card(config: Mapping[str, Any]) -> str:
     """README.md, with the front matter that the hub reads."""
     encoder = EncoderConfig(**config["encoder"])
+    examples = ["always[0,10] x_0 >= 0.3", "eventually x_1 < 2"]
+    if "schema" in config:
+        texts = ("always {expression} >= {mean:.4g}", "eventually {expression} < {mean:.4g}")
+        channels = (config["schema"]["channels"] * 2)[:2]
+        examples = [text.format(**one) for text, one in zip(texts, channels, strict=True)]
     lines = [
         "---", "library_name: rhovec", "license: mit", "tags:", "- signal-temporal-logic",
         "- embeddings", "---", "", "# An encoder of Signal Temporal Logic formulae", "",
         "Unit vectors of formulae whose inner products are the formulae's semantic similarity.", "",
         "```python", "import rhovec as rv", "", "model = rv.load(\"this folder\")",
-        "model.embed([\"always[0,10] x_0 >= 0.3\", \"eventually x_1 < 2\"])"
-        f"  # (2, {encoder.dimension})",
+        f"model.embed({json.dumps(examples, ensure_ascii=False)})  # (2, {encoder.dimension})",
         "```", "",
         *_cosines(encoder, config["teacher"].get("sigma2")),
         _size(encoder, config["sha256"][WEIGHTS]),
@@ -274,7 +294,20 @@ def _read_config(folder: Path) -> dict[str, Any]:
     known = config.get("sha256")
     if not isinstance(known, dict) or [name for name in known if name != TRACES] != files:
         raise RhovecError(f"{path}: sha256 must name {' and '.join(files)} and nothing else")
+    if DIGEST in config:  # older models have none
+        check_digest(config, str(path), "model")
     return config
+
+
+def digest_of(description: Mapping[str, Any]) -> str:
+    """What a description must hold as DIGEST, so that damage to it is noticed."""
+    rest = {name: value for name, value in description.items() if name != DIGEST}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def check_digest(description: Mapping[str, Any], where: str, what: str) -> None:
+    if description.get(DIGEST) != digest_of(description):
+        raise RhovecError(f"{where} is not as it was saved; get the {what} again")
 
 
 def _check_facts(config: Mapping[str, Any], where: str) -> None:
@@ -437,13 +470,20 @@ def tensors_in(data: bytes, where: str) -> dict[str, np.ndarray]:
 
 def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:
     """Write the weights, the card, and the config last."""
-    text = json.dumps(config, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    config = json.loads(json.dumps(config, allow_nan=False))  # as it will be read
+    config[DIGEST] = digest_of(config)
+    text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
     files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder)
-        for file, content in files.items():
-            write_file(folder / file, content)
+        with locked(folder) as held:
+            if (folder / SPACE).exists():
+                raise RhovecError(
+                    f"{folder}: there is a space in this folder; save the model in another one"
+                )
+            remove_leftovers(folder, held)
+            for file, content in files.items():
+                write_file(folder / file, content, locked=held)
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 

@@ -1,9 +1,10 @@
 """One's own traces in standardised units, and formulae in the same units.
 
 A formula that mixes channels takes minima and maxima of their margins, so a channel in rpm would drown
-one in metres. Each variable is therefore divided by its standard deviation over all samples; flags and
-variables declared discrete stay as they are. A linear expression of several variables has its own
-standard deviation on the traces. So robustness is in standard deviations, whatever the units are.
+one in metres. Each variable is therefore divided by its standard deviation over all samples, also over
+those that hold the last value of a shorter trace; flags and variables declared discrete stay as they
+are. A linear expression of several variables has its own standard deviation on the traces. So robustness
+is in standard deviations, whatever the units are.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ FITTED, PROBES = 4000, 1000  # drawn formulae that find the directions, and that
 ERRED = 200  # of them whose Monte Carlo error is measured
 MAX_WEIGHT = 50  # drawn formulae that one of the user's may stand against
 ROWS = 2048  # formulae evaluated at once
+MAX_COPIES = 0.1  # share of the traces that may be copies without a warning
 MISSED = 0.5  # residual that is worth a warning
 
 
@@ -118,6 +119,12 @@ class Space:
                 f"a space needs {MIN_TRACES} different traces or more, and there are {different}; "
                 "record more, or compare formulae by the kernel on these"
             )
+        if n - different > MAX_COPIES * n:
+            warnings.warn(
+                f"{n - different} of {n} traces are copies of others, and the standard errors count "
+                "them as independent; give each trace once",
+                RhovecWarning, stacklevel=2,
+            )  # fmt: skip
         if n > MAX_TRACES:
             chosen = np.sort(np.random.default_rng(seed).permutation(n)[:MAX_TRACES])
             given = given._replace(values=given.values[chosen])
@@ -267,7 +274,8 @@ class Space:
         """Formulae for a vector from short to exact, each with its similarity K: a list of
         `Found(formula, similarity)`; for several vectors a list of such lists.
 
-        target: as in `decode`.
+        target: as in `decode`. Similarities are those of vectors, as in `similarity`: for a target with
+            a large `residual` they may be too high, and `kernel()` has the exact ones.
         """
         if self.centred:
             raise refuse_centred()

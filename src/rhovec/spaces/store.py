@@ -5,9 +5,10 @@
 
 Nothing in it is code or pickle. The data file is named by its SHA-256 and written first; then space.json
 takes its place in one step. So a kill leaves the old space or the new one. Data files that space.json
-does not name are removed when the next space is saved. If two programs save at once, one of them may
-remove the other's data, so each looks at what is there at the end, and saves again if it is not
-complete. Reading checks hashes, shapes, numbers and schema.
+does not name, and temporary files of savers that were killed, are removed when the next space is saved.
+Programs that save at once wait for each other. On file systems without locks, where one may remove
+another's data, each looks at what is there at the end, and saves again if it is not complete. Reading
+checks hashes, shapes, numbers and schema.
 """
 
 from __future__ import annotations
@@ -26,20 +27,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import RhovecError
-from ..files import read_file, remove_leftovers, write_file
+from ..files import locked, read_file, remove_leftovers, write_file
 from ..formula import Schema
-from ..models.store import tensors_in
+from ..models.store import CONFIG, DIGEST, SPACE, check_digest, digest_of, tensors_in
 
 FORMAT = 1
-DESCRIPTION = "space.json"
-MODEL = "config.json"  # what a model's folder has instead
+DESCRIPTION = SPACE
 KERNELS = ("robustness", "centred")
 MIN_TRACES, MAX_TRACES = 33, 4096  # more than the fewest directions
 MAX_DIMENSION = 256
 MAX_ERROR = 1e-3  # of the directions' inner products; float32 leaves about 1e-6
 FACTS = ("error", "standard_error", "formulae", "seed", "traces")
 ATTEMPTS = 20  # to read a folder into which others save
-DIGEST = "digest"  # of the rest of the description
 
 
 def as_folder(path: object) -> Path:
@@ -72,12 +71,6 @@ def pack(content: Content) -> tuple[dict[str, Any], bytes]:
         "data": f"space-{digest[:12]}.safetensors", "sha256": digest,
     }  # fmt: skip
     return description | {DIGEST: digest_of(description)}, data
-
-
-def digest_of(description: Mapping[str, Any]) -> str:
-    """What a description must hold, so that damage to it is noticed."""
-    rest = {name: value for name, value in description.items() if name != DIGEST}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
@@ -128,24 +121,25 @@ def unpack(description: Any, data: bytes, where: str) -> Content:
 
 def save(folder: Path, content: Content) -> None:
     description, data = pack(content)
-    if (folder / MODEL).exists():
-        raise RhovecError(
-            f"{folder}: there is a model in this folder; save the space in another one"
-        )
     text = json.dumps(description, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder)
-        complete = False
-        while not complete:
-            write_file(folder / description["data"], data)
-            write_file(folder / DESCRIPTION, text.encode())
-            for old in folder.glob("space-*.safetensors"):
-                if old.name != description["data"] and _is_data(old.name):
-                    with suppress(OSError):  # somebody else has removed it
-                        old.unlink()
-            named = json.loads((folder / DESCRIPTION).read_bytes())["data"]
-            complete = (folder / named).exists()
+        with locked(folder) as held:
+            if (folder / CONFIG).exists():
+                raise RhovecError(
+                    f"{folder}: there is a model in this folder; save the space in another one"
+                )
+            remove_leftovers(folder, held)
+            complete = False
+            while not complete:
+                write_file(folder / description["data"], data, locked=held)
+                write_file(folder / DESCRIPTION, text.encode(), locked=held)
+                for old in folder.glob("space-*.safetensors"):
+                    if old.name != description["data"] and _is_data(old.name):
+                        with suppress(OSError):  # somebody else has removed it
+                            old.unlink()
+                named = json.loads((folder / DESCRIPTION).read_bytes())["data"]
+                complete = (folder / named).exists()
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 
@@ -196,8 +190,7 @@ def _check(description: Any, where: str) -> None:
         raise RhovecError(f"{where}: data and sha256 must name a file of this folder and its hash")
     if "schema" not in description:
         raise RhovecError(f"{where}: there is no schema in it; get the space again")
-    if description.get(DIGEST) != digest_of(description):
-        raise RhovecError(f"{where} is not as it was saved; get the space again")
+    check_digest(description, where, "space")
 
 
 def _is_data(name: Any) -> bool:

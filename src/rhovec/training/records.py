@@ -13,16 +13,13 @@ too. So whenever a run is killed, its folder has a complete checkpoint or none.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from errno import EWOULDBLOCK
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +29,7 @@ from torch.nn import Module
 
 from .. import machine
 from ..errors import RhovecError, RhovecWarning
-from ..files import remove_leftovers, write_file
+from ..files import locked, remove_leftovers, write_file
 
 POINTER = "checkpoint.json"
 
@@ -43,18 +40,14 @@ def claimed(folder: Path) -> Iterator[None]:
 
     On file systems without locks nobody is kept out.
     """
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno == EWOULDBLOCK:
-                raise RhovecError(
-                    f"another training is running in {folder}; wait for it, or choose another folder"
-                ) from None
+            stack.enter_context(locked(folder, wait=False))
+        except BlockingIOError:
+            raise RhovecError(
+                f"another training is running in {folder}; wait for it, or choose another folder"
+            ) from None
         yield
-    finally:
-        os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:
