@@ -24,6 +24,7 @@ def x(*values: float, t: list[float] | None = None) -> Answer:
 
 ENUM = {"labels": {"g": {"D": 7}}}
 ONLY_X = {"variables": ["x"]}
+ROWS_OF_X = {"layout": "rows", "variables": ["x"]}
 # (content, options, answer or message), where {} stands for the file.
 CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     # separators and decimal points
@@ -194,6 +195,22 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("x_0,x_1,y_0\n1,2,3\n", {"layout": "rows"}, "{}: the columns of samples, x_0, x_1, ..., differ"),
     ("x_0,x_1\n", {"layout": "rows"}, "{}: there is a header but no row below it"),
     ("3\t1\t2\n", {"layout": "rows", "id_column": "1", "variables": ["x"]}, x(1, 2)),
+    ("1,5;2;3,5\n", ROWS_OF_X, x(1.5, 2, 3.5)),
+    ("id;0;0,1;0,2\na;1,5;2;300\n", ROWS_OF_X, x(1.5, 2, 300, t=[0, 0.1, 0.2])),
+    ("id;0,5;0,6;0,7\na;1,5;2,5;3,5\n", ROWS_OF_X, x(1.5, 2.5, 3.5, t=[0.5, 0.6, 0.7])),
+    ("name,0,0.5,1\na,1,2,3\n", ROWS_OF_X, x(1, 2, 3, t=[0, 0.5, 1])),
+    ("car2,0,0.5\na,1,2\n", {**ROWS_OF_X, "id_column": "car2"}, x(1, 2, t=[0, 0.5])),
+    ("id;0.5;0.6\na;1,5;2\n", ROWS_OF_X, "{}: column 'x' has decimal commas, but '0.5' has decimal"),
+    ("id;0,5;0.6\na;1;2\n", ROWS_OF_X, "{}:1, column '0.6': '0.6' has a decimal point where other"),
+    ("id,1,3,2\na,1,2,3\n", ROWS_OF_X, "{}:1: the times above the samples must increase, but 2 comes"),
+    ("id,x_0,0.1,0.2\na,1,2,3\n", ROWS_OF_X, "{}:1: 'x_0' numbers a sample, but '0.1' is a time"),
+    ("a,1,2,3\nb,1,2,300\n", ROWS_OF_X, "{}:1: are the numbers in this line times or samples?"),
+    ("a;1,5;2;3\nb;1;2;300\n", ROWS_OF_X, "{}:1: are the numbers in this line times or samples?"),
+    ("a,1,2\nb,1,2\n", {**ROWS_OF_X, "id_column": "1"}, "{}:1: are the numbers in this line times or"),
+    ("id,x_0,x_1,x_3\na,1,2,3\n", {"layout": "rows"},
+     "{}: there is no column 'x_2' between 'x_1' and 'x_3'"),
+    ("id,x1,x2,x[3],x2\na,1,2,3,4\n", {"layout": "rows"}, "{}: 'x2' and 'x2' are the same sample"),
+    ("0,5;1,5\n1;2\n", {}, "{}:1: a number, but the first line must name the columns; if each row"),
 ]  # fmt: skip
 
 

@@ -16,11 +16,9 @@ from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.cells import is_number
 from ..traces.logs import Log
 from ..traces.reading import PathLike, as_names, common_units, listed
+from ..traces.tables import NAMED_ROWS
 
-ID_COLUMNS, LABEL_COLUMNS = (
-    ("trace", "id", "trace_id", "file", "name"),
-    ("label", "class", "verdict"),
-)
+LABEL_COLUMNS = ("label", "class", "verdict")
 
 
 def read_labelled(
@@ -153,7 +151,7 @@ def _read_file(path: Path) -> dict[str, str]:
     heads = [cell.lower() for cell in rows[0]] if rows else []
     columns = [
         next((heads.index(name) for name in known if name in heads), place)
-        for place, known in enumerate((ID_COLUMNS, LABEL_COLUMNS))
+        for place, known in enumerate((NAMED_ROWS, LABEL_COLUMNS))
     ]
     if len(heads) < 2 or columns[0] == columns[1]:
         raise RhovecError(f"{path}: the first line must name two columns, such as trace,label")

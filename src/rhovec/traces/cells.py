@@ -203,8 +203,7 @@ class Column:
     def _number(self, text: str) -> float | None:
         if "," in self._points and "." in text:
             return None
-        plain = text.replace(",", ".") if self._comma else text
-        return float(plain) if is_number(plain) else None
+        return number_of(text, self._comma)
 
     def _no_number(self, text: str) -> str:
         if "," in self._points and is_number(text):
@@ -233,15 +232,19 @@ def _by_arrow(cells: Sequence[str]) -> np.ndarray | None:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
 
 
-def is_number(text: str) -> bool:
-    """Whether a cell is a decimal number, as logs write them."""
+def is_number(text: str, comma: bool = False) -> bool:
+    """Whether a cell is a decimal number, as logs write them; `comma`: it may have a decimal comma."""
+    return number_of(text, comma) is not None
+
+
+def number_of(text: str, comma: bool = False) -> float | None:
+    """The number in a cell; None if it holds something else."""
     if "_" in text or not text.isascii():
-        return False
+        return None
     try:
-        float(text)
+        return float(text.replace(",", ".") if comma else text)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _moment(text: str) -> float | None:

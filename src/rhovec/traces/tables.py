@@ -20,6 +20,7 @@ from ..errors import TraceError
 from .cells import SECONDS, Series, split_unit, time_unit_of
 
 ID_COLUMNS = ("trace", "id", "trace_id")
+NAMED_ROWS = (*ID_COLUMNS, "file", "name")  # of a table with one row per trace
 TIME_COLUMNS = ("time", "t", "timestamp")
 TIME_WORDS = {  # in headers of columns that may be the times
     "time", "times", "timestamp", "timestamps", "datetime", "date", "elapsed", "epoch", "seconds",
