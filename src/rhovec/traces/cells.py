@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
@@ -28,7 +27,6 @@ NOT_FINITE = "the value is not finite; give every value"
 ARROW_CELLS = 1000  # from this many cells on, loading pyarrow is worth its time
 
 _UNIT = re.compile(r"(?P<name>.*[^\s_/])[\s_/]*(?:\((?P<round>[^()]*)\)|\[(?P<square>[^][]*)\])")
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d(?:[.,]\d+)?)")
 
 
 class CellError(ValueError):
@@ -116,26 +114,6 @@ class Column:
         texts, codes = list(self._texts), np.array(self._codes, np.int64)
         values, kind, labels = self._meaning(texts, codes)
         return _finite(Series(values[codes], kind, labels, unit, rows))
-
-    def seconds(self, unit: str | None) -> np.ndarray:
-        """The column as times in seconds: numbers in the unit, dates with times, or times of day.
-
-        NaN where nothing stands; CellError for any other text.
-        """
-        if self._texts is None or all(
-            text.lower() in MISSING or self._number(text) is not None for text in self._texts
-        ):
-            values = self.series().values
-            factor, divisor = SECONDS[unit or "s"]
-            return values if factor == divisor else values * factor / divisor
-        moments = [_moment(text) for text in self._texts]
-        codes = np.array(self._codes, np.int64)
-        wrong = [text for text, moment in zip(self._texts, moments, strict=True) if moment is None]
-        if wrong:
-            text = min(wrong, key=is_number)  # the first that is not even a number
-            row = int((codes == self._texts[text]).argmax())
-            raise CellError(row, f"{text[:40]!r} is not a time")
-        return np.array(moments, np.float64)[codes]
 
     def points(self) -> set[str]:
         """Decimal points of its numbers: , or ."""
@@ -245,18 +223,3 @@ def number_of(text: str, comma: bool = False) -> float | None:
         return float(text.replace(",", ".") if comma else text)
     except ValueError:
         return None
-
-
-def _moment(text: str) -> float | None:
-    """Seconds since 1970 of a date with a time, or since midnight of a time of day; None for neither."""
-    if text.lower() in MISSING:
-        return math.nan
-    clock = _CLOCK.fullmatch(text)
-    if clock:
-        hours, minutes, rest = clock.groups()
-        return int(hours) * 3600 + int(minutes) * 60 + float(rest.replace(",", "."))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -43,6 +43,7 @@ from .tables import (
     present,
     split_table,
 )
+from .times import Times
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
 BLOCK_ROWS = 4096  # rows of text held as Python strings at once
@@ -61,6 +62,7 @@ class Text:
     def __init__(self, file: Path, options: Options):
         self.name = str(file)
         self.first_row = 1  # rows before the table: the header, and one of units
+        self.notes: tuple[str, ...] = ()
         self.last_used = 0  # the last column that is needed
         self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
         self._points: dict[str, str] = {}  # decimal points, and the first column that has each
@@ -290,7 +292,7 @@ def _with_units(roles: Roles, time: int, row: Row) -> Roles:
 
 
 def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -> Table:
-    time = Column(comma=text.comma)
+    time = Times(text.comma)
     ids: dict[str, int] = {}
     id_codes: list[int] = []
     columns: dict[str, Column] = {}
@@ -340,7 +342,7 @@ def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -
     times = None
     if roles.time is not None:
         with text.locating(header[roles.time]):
-            times = time.seconds(roles.time_unit)
+            times, text.notes = time.seconds(roles.time_unit)
         text.require_one_point(header[roles.time], time)
     named = (np.array(id_codes, np.int64), list(ids)) if roles.id is not None else None
     return Table(text, series, named, times, n_rows)

@@ -20,7 +20,8 @@ from ..formula.core import natural_key
 from .binary import read_frame, read_mat, read_npy, read_npz, read_parquet
 from .cells import SECONDS, Kind, Series
 from .delimited import read_delimited
-from .tables import REPAIR, Layout, Options, Part, goes_back, listed, shown
+from .tables import REPAIR, Layout, Options, Part, goes_back, listed
+from .times import shown
 
 READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".csv": read_delimited,
@@ -54,7 +55,7 @@ class Log:
     times: np.ndarray  # (P,) float64, increasing: seconds, or the numbers of rows without them
     channels: Mapping[str, Channel]
     timed: bool = True  # whether the file has times
-    notes: tuple[str, ...] = ()  # what was repaired
+    notes: tuple[str, ...] = ()  # what was repaired, and from when the times count
     where: Callable[[int], str] = ", sample {}".format  # point -> ":7", looked up for an error
 
     @property
@@ -217,7 +218,7 @@ def as_log(name: str, part: Part, options: Options) -> Log:
         for name, one in part.series.items()
     }
     return Log(
-        name, part.source.name, times, channels, timed, notes,
+        name, part.source.name, times, channels, timed, (*part.source.notes, *notes),
         lambda point: part.source.where(int(part.rows[point])),
     )  # fmt: skip
 

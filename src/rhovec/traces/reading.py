@@ -15,7 +15,8 @@ import numpy as np
 from ..errors import TraceError
 from ..formula.core import natural_key
 from .logs import PathLike, as_names, checked, find_files, read_files
-from .tables import Layout, Options, Part, goes_back, listed, shown
+from .tables import Layout, Options, Part, goes_back, listed
+from .times import shown
 
 __all__ = ["PathLike", "Traces", "as_names", "listed", "read_traces"]
 

@@ -11,13 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import TraceError
 from .cells import SECONDS, Series, split_unit, time_unit_of
+from .times import shown
 
 ID_COLUMNS = ("trace", "id", "trace_id")
 NAMED_ROWS = (*ID_COLUMNS, "file", "name")  # of a table with one row per trace
@@ -29,7 +29,6 @@ TIME_WORDS = {  # in headers of columns that may be the times
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
 MAX_NAMES = 8  # names listed in a message
 DAY = 86400  # seconds
-FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
 
 Layout = Literal["auto", "wide", "long", "rows"]
 REPAIR = "; --repair-times sorts the rows, and takes the last one of several at a time"
@@ -39,6 +38,7 @@ class Source(Protocol):
     """Where a table comes from, for messages."""
 
     name: str  # the file
+    notes: tuple[str, ...]  # what to say about its times
 
     def where(self, row: int) -> str:
         """The place of a row in the file: ":7"."""
@@ -143,13 +143,6 @@ def no_variable(source: str, name: str, there: Sequence[str], options: Options) 
     return TraceError(
         f"{source}: no variable {name!r}; it has: {listed(there)}{hint * (options.layout == 'auto')}"
     )
-
-
-def shown(time: float) -> str:
-    """A time in seconds for a message; as a date if it counts from 1970."""
-    if not FIRST_DATE < time < LAST_DATE:
-        return f"{time:.15g}"
-    return datetime.fromtimestamp(time, UTC).replace(tzinfo=None).isoformat(" ")
 
 
 def goes_back(before: float, after: float, advice: str = "") -> str:
