@@ -99,7 +99,7 @@ def test_odd_files(tmp_path: Path, case: int) -> None:
             assert least == LIMIT - known.max()
 
 
-@pytest.mark.parametrize("header", ["Zeit", "Zeit [s]", "Time_s", "elapsed time", "stamp [s]"])
+@pytest.mark.parametrize("header", ["Zeit", "Zeit [s]", "ts", "elapsed time", "stamp [s]"])
 def test_times_of_another_name_are_asked_for(tmp_path: Path, header: str) -> None:
     """Otherwise `[0,2]` would be the first two samples, and the log would hold."""
     rows = [f"{i / 10},{2 if i < 15 else 0}" for i in range(31)]
@@ -189,7 +189,9 @@ def test_dates_are_named_to_the_last_digit(tmp_path: Path) -> None:
     assert "at 1704067200.7 s" in result.output.replace("from", "at")
 
 
-@pytest.mark.parametrize("header", ["Zeit", "t_ms", "seconds", "epoch", "Datum", "Time_s"])
+@pytest.mark.parametrize(
+    "header", ["Zeit", "t_ms", "seconds", "epoch", "Datum", "ts", "sec", "clock_s", "UTC"]
+)
 def test_columns_that_may_be_the_times(header: str, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("\n".join([f"{header},speed", "0,1", "1,2", "2,3"]))
     command = ["check", "always[0,1] speed < 9", "-t", str(tmp_path / "log.csv")]

@@ -202,7 +202,8 @@ def plan_of(
     reading = checked(
         Options(
             layout, (), id_column, time_column, time_unit, codes, frozenset(labels or ()),
-            frozenset(), encoding, skip_lines, repair_times, partial=True, timed=dt is None,
+            frozenset(), encoding, skip_lines, repair_times, partial=True,
+            untimed="pass dt=..., the step of a log without times" if dt is None else "",
             arrays=as_names(variables) if variables else None,
         )
     )  # fmt: skip

@@ -53,6 +53,7 @@ HINTS = {
     ),
     "s; leave out dt": "s; leave out --dt",
     "pass time_unit=": "give --time-unit ",
+    "list it in variables, if": "list it in --variables, if",
     "or leave out held_out": "or leave out --held-out",
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
 }

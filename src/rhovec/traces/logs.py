@@ -92,7 +92,9 @@ def read_logs(
     layout: "wide" tables have one column per channel, "long" ones the columns `variable` (or `signal`,
         `channel`, `name`) and `value`, and "rows" one row per log; "auto" tells wide from long.
     id_column: the column that tells the logs of a table apart (default: `trace`, `id` or `trace_id`).
-    time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`).
+    time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`, also
+        with its unit, `time_ms`). A column that may be the times, but has another name, is an error,
+        unless it is among the variables.
     time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
@@ -106,6 +108,7 @@ def read_logs(
         Options(
             layout, names, id_column, time_column, time_unit, labels or {}, frozenset(coded),
             frozenset(flags), encoding, skip_lines, repair_times, arrays=names,
+            untimed="list it in variables, if it is one",
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):

@@ -59,8 +59,8 @@ def read_traces(
         (N, V, P) or (V, P), the names of its axis V (default: x_0, x_1, ...).
     id_column: the column that tells the traces of a table apart (default: `trace`, `id` or
         `trace_id`, if the table has one of them).
-    time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
-        has one of them and it is not among the variables).
+    time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, also
+        with its unit, `time_ms`, if the table has one of them and it is not among the variables).
     time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     mentioned: names that matter, which may be whole headers. If a column cannot be read, only columns of
         these names are.

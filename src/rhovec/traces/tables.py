@@ -24,11 +24,17 @@ NAMED_ROWS = (*ID_COLUMNS, "file", "name")  # of a table with one row per trace
 TIME_COLUMNS = ("time", "t", "timestamp")
 TIME_WORDS = {  # in headers of columns that may be the times
     "time", "times", "timestamp", "timestamps", "datetime", "date", "elapsed", "epoch", "seconds",
-    "zeit", "uhrzeit", "datum", "zeitstempel", "temps", "tiempo", "tempo", "tijd",
+    "utc", "zeit", "uhrzeit", "datum", "zeitstempel", "temps", "tiempo", "tempo", "tijd",
+}  # fmt: skip
+SHORT_TIMES = {  # such headers as a whole, before a unit if any
+    "ts", "stamp", "tstamp", "clock", "gmt", "unix", "sec", "secs", "second",
+    "milliseconds", "millis", "ms", "microseconds", "micros", "us", "nanoseconds", "nanos", "ns",
 }  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
 MAX_NAMES = 8  # names listed in a message
 DAY = 86400  # seconds
+
+_TIME_IN = re.compile("(time|timestamp)_(s|sec|seconds|ms|us|µs|μs|ns)", re.IGNORECASE)
 
 Layout = Literal["auto", "wide", "long", "rows"]
 REPAIR = "; --repair-times sorts the rows, and takes the last one of several at a time"
@@ -69,7 +75,9 @@ class Options:
     dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
     arrays: tuple[str, ...] | None = None  # names of variables that a file does not name
-    timed: bool = False  # a column that may be the times, but is not called so, is an error
+    untimed: str = (
+        ""  # what to do if a column may be the times, but is not called so; empty: no error
+    )
 
 
 class Part(NamedTuple):
@@ -196,8 +204,13 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     # A requirement may be about the time, and bounds must not become numbers of samples for that.
     shared = () if options.strict else ("time", "timestamp")
     time_place = special(options.time_column, TIME_COLUMNS, shared)
-    if options.timed and time_place is None:
-        _refuse_likely_times(source, header, taken, id_place)
+    if options.time_column is None and time_place is None:
+        # Their unit in their name makes such columns the times, unless there are several.
+        also = [name for name in header if _TIME_IN.fullmatch(name)]
+        if len(also) == 1 and also[0] not in taken.union(options.mentioned):
+            time_place = place(also[0])
+    if options.untimed and time_place is None:
+        _refuse_likely_times(source, header, taken, id_place, options.untimed)
     if is_long:
         name_place = place(named or "variable")
         wanted = {"value": place(lower.get("value", "value"))}
@@ -227,7 +240,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
 
 
 def _refuse_likely_times(
-    source: str, header: Sequence[str], taken: set[str], id_place: int | None
+    source: str, header: Sequence[str], taken: set[str], id_place: int | None, untimed: str
 ) -> None:
     """An error if a column that is no variable may be the times: bounds would count samples instead."""
     first = 1 if id_place == 0 else 0
@@ -238,15 +251,16 @@ def _refuse_likely_times(
             raise TraceError(
                 f"{source}: no column is called time, t or timestamp, but {whole!r} may be the times; "
                 "name them with time_column=..., and their unit, if it is not s, with time_unit=...; or "
-                "pass dt=..., the step of a log without times"
+                f"{untimed}"
             )
 
 
 def may_be_times(name: str) -> bool:
-    """Whether a column of this name, without its unit, may be the times: `Zeit`, `Time_s`, `t_ms`."""
-    first, *more = re.split(r"[\W_]+", name.lower())
-    is_t = first == "t" and len(more) == 1 and more[0] in SECONDS
-    return is_t or not TIME_WORDS.isdisjoint((first, *more))
+    """Whether a column of this name, without its unit, may be the times: `Zeit`, `ts`, `t_ms`."""
+    first, *more = words = re.split(r"[\W_]+", name.lower())
+    has_unit = len(more) == 1 and more[0] in SECONDS
+    is_short = (first in SHORT_TIMES and not more) or (first in (*SHORT_TIMES, "t") and has_unit)
+    return is_short or not TIME_WORDS.isdisjoint(words)
 
 
 def _names(whole: str, usual: str, options: Options) -> list[str]:

@@ -118,15 +118,13 @@ def as_seconds(values: np.ndarray, since: np.ndarray, unit: str | None) -> Insta
     factor, divisor = SECONDS[unit or "s"]
     times = values if factor == divisor else values * factor / divisor
     largest = float(np.nanmax(abs(times), initial=0))
-    if unit is None and largest > LAST_DATE:
+    units = [u for u in ("ms", "us", "ns") if largest / SECONDS[u][1] < LAST_DATE]
+    if unit is None and largest > LAST_DATE and units:
         row = int((abs(times) > LAST_DATE).argmax())
-        likely = next(
-            u for u in ("ms", "us", "ns") if largest / SECONDS[u][1] < LAST_DATE or u == "ns"
-        )
         raise CellError(
             row,
-            f"{values[row]:.0f} is too large for a time in seconds; if the times are {likely} since "
-            f'1970, pass time_unit="{likely}"',
+            f"{values[row]:.0f} is too large for a time in seconds; if the times are {units[0]} since "
+            f'1970, pass time_unit="{units[0]}"',
         )
     if largest > FIRST_DATE:
         known = np.isfinite(times)
