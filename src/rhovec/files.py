@@ -39,6 +39,11 @@ def read_file(path: str | Path) -> bytes:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def separator_of(header: str) -> str:
+    """What separates the cells of a small table: what its first line has most of , ; and tabs."""
+    return max(",;\t", key=header.count)
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove the temporary files of programs that were killed while they wrote into a folder."""
     for path in folder.glob(TEMPORARY.replace("*", 16 * "[0-9a-f]")):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RhovecError, TraceError
-from ..files import read_file
+from ..files import read_file, separator_of
 from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.cells import is_number
 from ..traces.logs import Log
@@ -146,8 +146,8 @@ def _read_file(path: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         raise RhovecError(f"{path}: no UTF-8 text; save it as UTF-8") from None
     lines = text.splitlines()
-    delimiter = max(",;\t", key=(lines[0] if lines else "").count)
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter) if row]
+    cells = csv.reader(lines, delimiter=separator_of(lines[0] if lines else ""))
+    rows = [[cell.strip() for cell in row] for row in cells if row]
     heads = [cell.lower() for cell in rows[0]] if rows else []
     columns = [
         next((heads.index(name) for name in known if name in heads), place)
