@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import rhovec as rv
+from rhovec.check import check_logs
 from rhovec.cli import app
+from rhovec.errors import TraceError
 from rhovec.formula.lexer import is_bare
+from rhovec.formula.requirements import read_data
 
 from .test_traces_odd import CASES, Answer
 
@@ -180,6 +185,35 @@ def test_the_step_of_a_log_without_times_makes_seconds(tmp_path: Path) -> None:
     assert [row["slowest"] for row in rows("timed.csv")] == [1.5, None, None]
     counted = ["check", formulae[0].replace("2]", "4]"), "-t", str(tmp_path / "plain.csv")]
     assert "3 samples" in runner.invoke(app, counted).output
+
+
+def test_a_log_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,v [km/h],gear\n5,1,P\n5.5,,D\n6,3,D\n")
+    (log,) = rv.read_logs(path)
+    told = str(rv.explain("always v < 2 km/h", log))
+    assert told == "violated at 6 s: v < 2 fails by 1 km/h at 6 s"
+    assert "holds" in str(rv.explain('eventually gear == "D"', log))
+    path.write_text("time,v\n0,1\n1,2\n5,3\n")
+    with pytest.raises(TraceError, match="the time goes from 1 to 5, but the usual step is 1"):
+        rv.explain("always v < 2", next(rv.read_logs(path)))
+    for trace in ({"v": ["a"]}, [log], "v"):
+        with pytest.raises(TraceError, match="must be real numbers; "):
+            rv.explain("always v < 2", trace)
+    statements = read_data(b"always v < 2", "a.stl")
+    for wrong in ([pa.table({"v": [1]})], {"v": ["a"]}, log):
+        with pytest.raises(TraceError, match="logs must be paths of files or folders, not "):
+            check_logs(statements, wrong)
+
+
+def test_what_only_check_can_do_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,x,y,gear\n0,1,2,P\n1,2,3,D\n")
+    for formula in ('always gear == "D"', "always x * y < 3"):
+        told = ["robustness", formula, "--labels", "gear=P:0,D:1", "-t", str(path)]
+        result = runner.invoke(app, told)
+        assert result.exit_code == 2 and "`rhovec check`" in result.stderr
+        assert runner.invoke(app, ["check", formula, "-t", str(path)]).exit_code == 1
 
 
 def test_dates_are_named_to_the_last_digit(tmp_path: Path) -> None:

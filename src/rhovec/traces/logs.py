@@ -114,7 +114,7 @@ def read_logs(
     if hasattr(data, "__arrow_c_stream__"):
         parts = read_frame(data, "frame", options)
         return (as_log(part.id or "frame", part, options) for part in parts)
-    files = find_files([data] if isinstance(data, str | Path) else data)
+    files = find_files(data)
     return (as_log(name, part, options) for name, part in read_files(files, options))
 
 
@@ -139,10 +139,24 @@ def as_names(variables: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def find_files(paths: Sequence[PathLike]) -> list[Path]:
+def as_paths(given: Any) -> list[PathLike]:
+    """One path or several; TraceError for anything else."""
+    one = isinstance(given, str | Path)
+    several = isinstance(given, Iterable) and not isinstance(given, Mapping)
+    paths = [given] if one or not several else list(given)
+    for path in paths:
+        if not isinstance(path, str | Path):
+            raise TraceError(
+                f"logs must be paths of files or folders, not {type(path).__name__}; save a table as "
+                ".csv or .parquet"
+            )
+    return paths
+
+
+def find_files(given: PathLike | Sequence[PathLike]) -> list[Path]:
     """The files that are named, and those in folders that are."""
     files: list[Path] = []
-    for path in map(Path, paths):
+    for path in map(Path, as_paths(given)):
         if path.is_dir():
             inside = (file.name + "/" * (not file.is_file()) for file in path.iterdir())
             found = chosen(path, inside, READERS)

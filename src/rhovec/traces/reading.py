@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -74,7 +73,7 @@ def read_traces(
             mentioned=frozenset(mentioned), arrays=names,
         )
     )  # fmt: skip
-    files = find_files([paths] if isinstance(paths, str | Path) else paths)
+    files = find_files(paths)
     try:
         found = list(read_files(files, options))
         texts = _without_numbers(found) if skip_texts else ()
