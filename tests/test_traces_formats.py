@@ -131,6 +131,8 @@ def test_mat_and_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "e.npz", time=np.arange(3), x=np.ones((3, 2)))
     with pytest.raises(TraceError, match=r"'x' has the shape \(3, 2\); give a vector per variable"):
         read_traces(tmp_path / "e.npz", variables=["x"])
+    with pytest.raises(TraceError, match=r"e.npz: 'x' has the shape \(3, 2\), and no other column"):
+        next(read_logs(tmp_path / "e.npz"))
     np.savez(tmp_path / "f.npz", time=np.arange(3), x=np.arange(3), G=np.eye(3))  # no variable here
     assert read_traces(tmp_path / "f.npz", mentioned=["G", "x"]).variables == ("x",)
     with pytest.raises(TraceError, match=r"no column 'y'; it has: time$"):
@@ -145,6 +147,13 @@ def test_mat_and_npz(tmp_path: Path) -> None:
     (tmp_path / "h.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(512))
     with pytest.raises(TraceError, match=r"format 7.3; save it by save\(..., '-v7'\)"):
         next(read_logs(tmp_path / "h.mat"))
+
+
+@pytest.mark.parametrize("wrong", [3, None, {"x": [1]}, [{"x": ["a"]}], [np.zeros(3)]])
+def test_logs_are_paths(wrong: Any) -> None:
+    for read in (read_logs, read_traces):
+        with pytest.raises(TraceError, match="logs must be paths of files or folders, not "):
+            read(wrong)  # type: ignore[operator]
 
 
 def test_times_that_seconds_would_round_count_from_the_first(tmp_path: Path) -> None:

@@ -14,7 +14,17 @@ import numpy as np
 from ..errors import TraceError, needed
 from .cells import CellError, Series
 from .delimited import column
-from .tables import Options, Part, Roles, Table, find_roles, no_variable, present, split_table
+from .tables import (
+    NO_VARIABLE,
+    Options,
+    Part,
+    Roles,
+    Table,
+    find_roles,
+    no_variable,
+    present,
+    split_table,
+)
 from .times import Times, of_numbers
 
 
@@ -131,7 +141,21 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
         if name in arrays and name not in vectors:
             shape = np.shape(arrays[name])
             raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")
-    roles = find_roles(str(file), list(vectors), options)
+    try:
+        roles = find_roles(str(file), list(vectors), options)
+    except TraceError as error:
+        matrix = next((name for name, value in arrays.items() if np.ndim(value) > 1), None)
+        if (
+            options.variables
+            or matrix is None
+            or matrix in vectors
+            or NO_VARIABLE not in str(error)
+        ):
+            raise
+        raise TraceError(
+            f"{file}: {matrix!r} has the shape {np.shape(arrays[matrix])}, and no other column besides "
+            "id and time is there; give a vector per variable"
+        ) from None
     values = list(vectors.values())
     source = Rows(str(file))
     table = {

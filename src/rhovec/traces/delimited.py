@@ -192,7 +192,8 @@ class Text:
         elif is_number(cell, self.comma):
             reason = f"{cell} is not finite"
         else:
-            reason = f"{cell[:40]!r} is not a number" + self._advice(column)
+            advice = self._advice(column) or "; requirements on names are for `rhovec check`"
+            reason = f"{cell[:40]!r} is not a number{advice}"
         if cell.lower() in MISSING:
             reason += "; fill it in, or resample the trace (rv.resample)"
         elif is_number(cell, self.comma):

@@ -31,6 +31,7 @@ SHORT_TIMES = {  # such headers as a whole, before a unit if any
     "milliseconds", "millis", "ms", "microseconds", "micros", "us", "nanoseconds", "nanos", "ns",
 }  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
+NO_VARIABLE = "there is no column besides id and time"
 MAX_NAMES = 8  # names listed in a message
 DAY = 86400  # seconds
 
@@ -232,7 +233,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if i == id_place or (i == time_place and options.strict):
             raise TraceError(f"{source}: column {name!r} is the id or the time, not a variable")
     if not wanted:
-        raise TraceError(f"{source}: there is no column besides id and time")
+        raise TraceError(f"{source}: {NO_VARIABLE}")
     units = {name: split[i][1] for name, i in wanted.items()}
     return Roles(
         wanted, units, id_place, time_place, _time_unit(source, header, time_place, options), name_place
