@@ -180,6 +180,11 @@ def test_times_that_seconds_would_round_count_from_the_first(tmp_path: Path) -> 
     same(next(read_logs(tmp_path / "texts.npz")), [43200, 43200.5, 43201], x=[1, 2, 3])
     holes = pa.table({"t": pa.array([None, *ns], pa.timestamp("ns")), "x": [None, *x]})
     same(next(read_logs(holes)), [0, 1e-7, 2e-7], x=[1, 2, 3])
+    far = pa.table({"t [ns]": [0, *ns], "x": [0, *x]})
+    with pytest.raises(
+        TraceError, match=r"row 3, column 't \[ns\]': the step from the time before"
+    ):
+        next(read_logs(far))
     coarse = pa.table({"t": pa.array([start, start + 10**8], pa.timestamp("ns")), "x": [1, 2]})
     (log,) = read_logs(coarse)
     assert (log.times.tolist(), log.notes) == ([1.7e9, 1.7e9 + 0.1], ())

@@ -183,6 +183,10 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
      "{}:2: 'x' has several values at time 2023-11-14 22:13:20; --repair-times"),
     ("t [ns],x\n1700000000000000000,1\n1700000000010000000,2\n", {},
      x(1, 2, t=[1.7e9, 1.70000000001e9])),
+    ("t [ns],x\n0,1\n1700000000000000000,2\n1700000000000000100,3\n", {},
+     "{}:4, column 't [ns]': the step from the time before is too small for a time so far from the"),
+    ("t [ns],x\n0,1\n1700000000000000000,2\nNA,\n1700000000000000100,3\n", {},
+     "{}:5, column 't [ns]': the step from the time before is too small for a time so far from the"),
     # units of times
     ("timestamp,x\n1700000000000,1\n1700000000100,2\n", {},
      "{}:2, column 'timestamp': 1700000000000 is too large for a time in seconds; if the times are ms"),

@@ -11,18 +11,20 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 
 from .cells import MISSING, SECONDS, CellError, Column, is_number
 
 FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXACT_DIGITS = 15  # decimal numbers with so many digits differ as float64, too
 FINE = 64  # spacings of float64: closer numbers may be rounded
 COARSE = 32  # spacings of float64 that a step needs, as seconds
 
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d(?:[.,]\d+)?)")
-_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")
+_NANOSECONDS = re.compile(r"[.,]\d{6}(\d+)")  # what datetime does not keep
 
 Instants = tuple[np.ndarray, tuple[str, ...]]  # times in seconds, and what to say about them
 
@@ -53,13 +55,16 @@ class Times(Column):
         if self._first is None:
             self._since.append(numbers)
         elif max(map(len, cells)) > EXACT_DIGITS and _are_close(numbers[known]):
-            since = [
-                float(self._exact(cell) - self._first) if there else math.nan
-                for cell, there in zip(cells, known.tolist(), strict=True)
-            ]
-            self._since.append(np.array(since))
+            rows = np.flatnonzero(known)
+            exact = [self._exact(cells[row]) for row in rows.tolist()]
+            since = np.full(len(cells), np.nan)
+            since[rows] = [float(one - self._first) for one in exact]
+            moved = np.array([a != b for a, b in pairwise(exact)], bool)
+            _require_apart(since[rows], moved, rows + sum(map(len, self._since)))
+            self._since.append(since)
         else:
-            self._since.append(numbers - float(self._first))
+            with np.errstate(over="ignore"):
+                self._since.append(numbers - float(self._first))
 
     def seconds(self, unit: str | None) -> Instants:
         """Numbers in the unit, dates with times, or times of day, in seconds; NaN where nothing stands.
@@ -94,6 +99,10 @@ class Times(Column):
             unit = "s"
         first = next((exact[i] for i in codes.tolist() if exact[i] is not None), None) or Decimal(0)
         since = np.array([math.nan if one is None else float(one - first) for one in exact])[codes]
+        different = {one: i for i, one in enumerate(dict.fromkeys(exact))}
+        places = np.array([different[one] for one in exact])[codes]
+        rows = np.flatnonzero(np.isfinite(values))
+        _require_apart(since[rows], np.diff(places[rows]) != 0, rows)
         return as_seconds(values, since, unit)
 
     def _exact(self, cell: str) -> Decimal:
@@ -107,6 +116,8 @@ def of_numbers(numbers: np.ndarray, known: np.ndarray, unit: str | None) -> Inst
         return values, ()
     whole = numbers.astype(np.int64) if numbers.dtype.kind in "iu" else numbers
     since = np.where(known, (whole - whole[known.argmax()]).astype(np.float64), np.nan)
+    rows = np.flatnonzero(known)
+    _require_apart(since[rows], np.diff(whole[rows]) != 0, rows)
     return as_seconds(values, since, unit)
 
 
@@ -126,7 +137,7 @@ def as_seconds(values: np.ndarray, since: np.ndarray, unit: str | None) -> Insta
             f"{values[row]:.0f} is too large for a time in seconds; if the times are {units[0]} since "
             f'1970, pass time_unit="{units[0]}"',
         )
-    if largest > FIRST_DATE:
+    if FIRST_DATE < largest < LAST_DATE:
         known = np.isfinite(times)
         steps = abs(np.diff(since[known] * factor / divisor))
         moved = steps > 0
@@ -140,10 +151,22 @@ def as_seconds(values: np.ndarray, since: np.ndarray, unit: str | None) -> Insta
     return times, ()
 
 
+def _require_apart(since: np.ndarray, moved: np.ndarray, rows: np.ndarray) -> None:
+    """Refuse times that differ from the one before, but not as float64 since the first one."""
+    lost = moved & (np.diff(since) == 0)
+    if lost.any():
+        raise CellError(
+            int(rows[int(lost.argmax()) + 1]),
+            "the step from the time before is too small for a time so far from the first one; correct "
+            "the first time, or write times since the start",
+        )
+
+
 def _are_close(numbers: np.ndarray) -> bool:
     """Whether neighbours are so close that they may be rounded."""
     spacing = np.spacing(abs(numbers).max(initial=0))
-    return bool((abs(np.diff(numbers)) < FINE * spacing).any())
+    with np.errstate(over="ignore"):
+        return bool((abs(np.diff(numbers)) < FINE * spacing).any())
 
 
 def _moment(text: str) -> Decimal | None:
@@ -152,10 +175,11 @@ def _moment(text: str) -> Decimal | None:
     if clock:
         hours, minutes, rest = clock.groups()
         return int(hours) * 3600 + int(minutes) * 60 + Decimal(rest.replace(",", "."))
-    fraction = _FRACTION.search(text)  # which datetime would cut off after six digits
     try:
-        moment = datetime.fromisoformat(_FRACTION.sub("", text, 1))
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    whole = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return Decimal(whole) + (Decimal(f"0.{fraction[1]}") if fraction else 0)
+    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+    exact = Decimal((since.days * 86400 + since.seconds) * 10**6 + since.microseconds).scaleb(-6)
+    cut_off = _NANOSECONDS.search(text)
+    return exact if cut_off is None else exact + Decimal(f"0.000000{cut_off[1]}")
