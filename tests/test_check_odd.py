@@ -8,11 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import rhovec as rv
+from rhovec.check import check_logs
 from rhovec.cli import app
+from rhovec.errors import TraceError
 from rhovec.formula.lexer import is_bare
+from rhovec.formula.requirements import read_data
 
 from .test_traces_odd import CASES, Answer
 
@@ -99,7 +104,7 @@ def test_odd_files(tmp_path: Path, case: int) -> None:
             assert least == LIMIT - known.max()
 
 
-@pytest.mark.parametrize("header", ["Zeit", "Zeit [s]", "Time_s", "elapsed time", "stamp [s]"])
+@pytest.mark.parametrize("header", ["Zeit", "Zeit [s]", "ts", "elapsed time", "stamp [s]"])
 def test_times_of_another_name_are_asked_for(tmp_path: Path, header: str) -> None:
     """Otherwise `[0,2]` would be the first two samples, and the log would hold."""
     rows = [f"{i / 10},{2 if i < 15 else 0}" for i in range(31)]
@@ -182,6 +187,35 @@ def test_the_step_of_a_log_without_times_makes_seconds(tmp_path: Path) -> None:
     assert "3 samples" in runner.invoke(app, counted).output
 
 
+def test_a_log_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,v [km/h],gear\n5,1,P\n5.5,,D\n6,3,D\n")
+    (log,) = rv.read_logs(path)
+    told = str(rv.explain("always v < 2 km/h", log))
+    assert told == "violated at 6 s: v < 2 fails by 1 km/h at 6 s"
+    assert "holds" in str(rv.explain('eventually gear == "D"', log))
+    path.write_text("time,v\n0,1\n1,2\n5,3\n")
+    with pytest.raises(TraceError, match="the time goes from 1 to 5, but the usual step is 1"):
+        rv.explain("always v < 2", next(rv.read_logs(path)))
+    for trace in ({"v": ["a"]}, [log], "v"):
+        with pytest.raises(TraceError, match="must be real numbers; "):
+            rv.explain("always v < 2", trace)
+    statements = read_data(b"always v < 2", "a.stl")
+    for wrong in ([pa.table({"v": [1]})], {"v": ["a"]}, log):
+        with pytest.raises(TraceError, match="logs must be paths of files or folders, not "):
+            check_logs(statements, wrong)
+
+
+def test_what_only_check_can_do_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("time,x,y,gear\n0,1,2,P\n1,2,3,D\n")
+    for formula in ('always gear == "D"', "always x * y < 3"):
+        told = ["robustness", formula, "--labels", "gear=P:0,D:1", "-t", str(path)]
+        result = runner.invoke(app, told)
+        assert result.exit_code == 2 and "`rhovec check`" in result.stderr
+        assert runner.invoke(app, ["check", formula, "-t", str(path)]).exit_code == 1
+
+
 def test_dates_are_named_to_the_last_digit(tmp_path: Path) -> None:
     rows = [f"{1704067200 + 0.1 * i:.1f},{i}" for i in range(9)]
     (tmp_path / "log.csv").write_text("\n".join(["time,speed", *rows]))
@@ -189,7 +223,9 @@ def test_dates_are_named_to_the_last_digit(tmp_path: Path) -> None:
     assert "at 1704067200.7 s" in result.output.replace("from", "at")
 
 
-@pytest.mark.parametrize("header", ["Zeit", "t_ms", "seconds", "epoch", "Datum", "Time_s"])
+@pytest.mark.parametrize(
+    "header", ["Zeit", "t_ms", "seconds", "epoch", "Datum", "ts", "sec", "clock_s", "UTC"]
+)
 def test_columns_that_may_be_the_times(header: str, tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("\n".join([f"{header},speed", "0,1", "1,2", "2,3"]))
     command = ["check", "always[0,1] speed < 9", "-t", str(tmp_path / "log.csv")]

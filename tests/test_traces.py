@@ -150,12 +150,29 @@ def test_a_first_row_that_may_be_times_is_asked_about(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="are these times or samples"):
         read_traces(file, layout="rows")
     assert len(read_traces(file, layout="rows", variables=["v"]).values) == 2
+    for first in ("0;0,1;0,2", ",0,0.1,0.2"):
+        write(file, first, first.replace("0", "7"))
+        with pytest.raises(TraceError, match=r"a\.csv:1: are these times or samples"):
+            read_traces(file, layout="rows")
     for first in ("0,1", "0,1,3", "1,2,3", "0,0,0"):
         write(file, first, ",".join("7" for _ in first.split(",")))
         assert len(read_traces(file, layout="rows").values) == 2
     write(file, ",1,2,3", "4,5,6,7")
     with pytest.raises(TraceError, match="the cell is empty"):
         read_traces(file, layout="rows")
+
+
+def test_a_row_of_samples_may_have_decimal_commas(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "1;2,5;3", "4;5;6")
+    found = read_traces(file, layout="rows")
+    assert [x.tolist() for x in found.values] == [[[1, 2.5, 3]], [[4, 5, 6]]]
+    assert rv.robustness("x_0 > 0", found).tolist() == [1, 4]
+    write(file, "1;NA;3,5", "4;5;6")
+    first, second = (log.channels["x_0"].values for log in read_logs(file, layout="rows"))
+    assert np.isnan(first[1]) and first[2] == 3.5 and second[1] == 5
+    write(file, "id;0;0,1;0,2", "a;1,5;2;300", "b;1,5;2;3")
+    found = read_traces(file, layout="rows")
+    assert (found.ids, found.dt, found.values[0].tolist()) == (("a", "b"), 0.1, [[1.5, 2, 300]])
 
 
 def test_ids_stay_apart(tmp_path: Path) -> None:

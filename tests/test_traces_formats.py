@@ -131,6 +131,8 @@ def test_mat_and_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "e.npz", time=np.arange(3), x=np.ones((3, 2)))
     with pytest.raises(TraceError, match=r"'x' has the shape \(3, 2\); give a vector per variable"):
         read_traces(tmp_path / "e.npz", variables=["x"])
+    with pytest.raises(TraceError, match=r"e.npz: 'x' has the shape \(3, 2\), and no other column"):
+        next(read_logs(tmp_path / "e.npz"))
     np.savez(tmp_path / "f.npz", time=np.arange(3), x=np.arange(3), G=np.eye(3))  # no variable here
     assert read_traces(tmp_path / "f.npz", mentioned=["G", "x"]).variables == ("x",)
     with pytest.raises(TraceError, match=r"no column 'y'; it has: time$"):
@@ -145,6 +147,53 @@ def test_mat_and_npz(tmp_path: Path) -> None:
     (tmp_path / "h.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(512))
     with pytest.raises(TraceError, match=r"format 7.3; save it by save\(..., '-v7'\)"):
         next(read_logs(tmp_path / "h.mat"))
+
+
+@pytest.mark.parametrize("wrong", [3, None, {"x": [1]}, [{"x": ["a"]}], [np.zeros(3)]])
+def test_logs_are_paths(wrong: Any) -> None:
+    for read in (read_logs, read_traces):
+        with pytest.raises(TraceError, match="logs must be paths of files or folders, not "):
+            read(wrong)  # type: ignore[operator]
+
+
+def test_times_that_seconds_would_round_count_from_the_first(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    start = 1_700_000_000_000_000_000
+    ns = [start, start + 100, start + 200]
+    x = [1, 2, 3]
+    np.savez(tmp_path / "a.npz", **{"t [ns]": ns, "x": x})
+    (tmp_path / "a.csv").write_text(
+        "t [ns],x\n" + "".join(f"{t},{i}\n" for t, i in zip(ns, x, strict=True))
+    )
+    (tmp_path / "b.csv").write_text("time,name,value\n" + "".join(
+        f"1700000000.0000000{i},{name},{i}\n" for i in (1, 2, 3) for name in "xy"))  # fmt: skip
+    np.savez(tmp_path / "texts.npz", t=np.array(["12:00:00", "12:00:00.5", "12:00:01"]), x=x)
+    typed = pa.table({"t": pa.array(ns, pa.timestamp("ns")), "x": x})
+    for data in (typed, pa.table({"t [ns]": ns, "x": x}), tmp_path / "a.npz", tmp_path / "a.csv"):
+        (log,) = read_logs(data)
+        same(log, [0, 1e-7, 2e-7], x=[1, 2, 3])
+        assert log.notes == (
+            "the times count from 2023-11-14 22:13:20, to keep digits that seconds since 1970 lose",
+        )
+    assert read_traces(tmp_path / "a.csv").dt == 1e-7
+    assert read_traces(tmp_path / "b.csv").dt == 1e-8
+    same(next(read_logs(tmp_path / "texts.npz")), [43200, 43200.5, 43201], x=[1, 2, 3])
+    holes = pa.table({"t": pa.array([None, *ns], pa.timestamp("ns")), "x": [None, *x]})
+    same(next(read_logs(holes)), [0, 1e-7, 2e-7], x=[1, 2, 3])
+    far = pa.table({"t [ns]": [0, *ns], "x": [0, *x]})
+    with pytest.raises(
+        TraceError, match=r"row 3, column 't \[ns\]': the step from the time before"
+    ):
+        next(read_logs(far))
+    coarse = pa.table({"t": pa.array([start, start + 10**8], pa.timestamp("ns")), "x": [1, 2]})
+    (log,) = read_logs(coarse)
+    assert (log.times.tolist(), log.notes) == ([1.7e9, 1.7e9 + 0.1], ())
+    for unit, ticks in (("ms", 10**12), ("us", 10**15), ("ns", 10**18)):
+        with pytest.raises(TraceError, match=f"'t': .*too large for .*pass time_unit=\"{unit}\""):
+            next(read_logs(pa.table({"t": [ticks, ticks + 1], "x": [1, 2]})))
+        np.savez(tmp_path / "b.npz", t=[ticks * 1.7, ticks * 2], x=[1, 2])
+        with pytest.raises(TraceError, match=f"too large for a time in seconds; .* {unit} since"):
+            read_traces(tmp_path / "b.npz")
 
 
 def test_several_logs_in_a_file(tmp_path: Path) -> None:

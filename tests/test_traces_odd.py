@@ -24,6 +24,7 @@ def x(*values: float, t: list[float] | None = None) -> Answer:
 
 ENUM = {"labels": {"g": {"D": 7}}}
 ONLY_X = {"variables": ["x"]}
+ROWS_OF_X = {"layout": "rows", "variables": ["x"]}
 # (content, options, answer or message), where {} stands for the file.
 CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     # separators and decimal points
@@ -94,6 +95,14 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("timestamp,x\n0,1\n1,2\n", {}, x(1, 2)),
     ("t,x\n0,1\n3,2\n", {"time_unit": "min"}, x(1, 2, t=[0, 180])),
     ("time_ms,x\n0,1\n1000,2\n", {"time_column": "time_ms"}, x(1, 2)),
+    ("time_ms,x\n0,1\n1000,2\n", {}, x(1, 2)),
+    ("Timestamp_us,x\n0,1\n1000000,2\n", {}, x(1, 2)),
+    ("time_ms,t,x\n5,0,1\n6,1,2\n", ONLY_X, x(1, 2)),
+    ("time_s,time_ns,x\n0,5,1\n0,9,2\n", ONLY_X,
+     "{}: no column is called time, t or timestamp, but 'time_s' may be the times"),
+    *((f"{name},x\n0,1\n1,2\n", {}, f"{{}}: no column is called time, t or timestamp, but {name!r} ")
+      for name in ("Zeit", "t_ms", "ts", "clock", "sec", "utc")),
+    ("latency_ms,x\n0,1\n1,2\n", ONLY_X, x(1, 2)),
     ("tUs,x\n0,1\n500000,2\n", {"time_column": "tUs"}, x(1, 2, t=[0, 0.5])),
     ("time_ms,x\n0,1\n1,2\n", {"time_column": "time_ms", "time_unit": "s"}, x(1, 2)),
     ("items,x\n0,1\n1,2\n", {"time_column": "items"}, x(1, 2)),
@@ -161,6 +170,32 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("t;x\n12:00:00,5;1\n12:00:01,5;2\n", {}, x(1, 2, t=[43200.5, 43201.5])),
     ("t,x\n-5,1\n1e9,2\n", {}, x(1, 2, t=[-5, 1e9])),
     ("t,x\n5,1\n", {}, x(1, t=[5])),
+    # times that float64 seconds since 1970 would round
+    ("t [ns],x\n1700000000000000000,1\n1700000000000000100,2\n1700000000000000200,3\n", {},
+     x(1, 2, 3, t=[0, 1e-7, 2e-7])),
+    ("t [ns],x\n,\n1700000000000000000,1\nNA,\n1700000000000000100,2\n", {}, x(1, 2, t=[0, 1e-7])),
+    ("t [us];x\n1700000000000000;1\n1700000000000001;2\n", {}, x(1, 2, t=[0, 1e-6])),
+    ("t;x\n1700000000,0000000;1\n1700000000,0000005;2\n", {}, x(1, 2, t=[0, 5e-7])),
+    ("t,x\n2024-05-01T12:00:00.0000000,1\n2024-05-01T12:00:00.0000005Z,2\n", {}, x(1, 2, t=[0, 5e-7])),
+    ("t [ns],x\n1700000000000000100,1\n1700000000000000000,2\n", {},
+     "{}:3: the time goes from 0 to -1e-07, but it must increase"),
+    ("t [ns],x\n1700000000000000100,1\n1700000000000000100,2\n", {},
+     "{}:2: 'x' has several values at time 2023-11-14 22:13:20; --repair-times"),
+    ("t [ns],x\n1700000000000000000,1\n1700000000010000000,2\n", {},
+     x(1, 2, t=[1.7e9, 1.70000000001e9])),
+    ("t [ns],x\n0,1\n1700000000000000000,2\n1700000000000000100,3\n", {},
+     "{}:4, column 't [ns]': the step from the time before is too small for a time so far from the"),
+    ("t [ns],x\n0,1\n1700000000000000000,2\nNA,\n1700000000000000100,3\n", {},
+     "{}:5, column 't [ns]': the step from the time before is too small for a time so far from the"),
+    # units of times
+    ("timestamp,x\n1700000000000,1\n1700000000100,2\n", {},
+     "{}:2, column 'timestamp': 1700000000000 is too large for a time in seconds; if the times are ms"),
+    ("t,x\n1700000000000000,1\n1700000000100000,2\n", {}, "if the times are us since 1970, "),
+    ("t,x\n1700000000000000000,1\n1700000000100000000,2\n", {}, "if the times are ns since 1970, "),
+    ("t,x\n1700000000000,1\n1700000001000,2\n", {"time_unit": "ms"}, x(1, 2, t=[1.7e9, 1.7e9 + 1])),
+    ("t,x\n1700000000000,1\n1700000000001,2\n", {"time_unit": "s"}, x(1, 2, t=[1.7e12, 1.7e12 + 1])),
+    *((f"t,x\n{t},1\n", {}, f"{{}}:2, column 't': '{t}' is not a time; write a number, 2024-05-31 14")
+      for t in ("12:34", "2024/01/01 00:00:00", "01.02.2024 00:00", "1:00:00 PM")),
     # long tables
     ("time,variable,value\n0,x,1\n0,y,2\n1,x,3\n", {}, {"t": [0, 1], "x": [1, 3], "y": [2, nan]}),
     ("time;signal;value\n0;x;1,5\n1;x;2,5\n0;g;D\n", {"labels": {"g": {"D": 4}}},
@@ -194,6 +229,22 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("x_0,x_1,y_0\n1,2,3\n", {"layout": "rows"}, "{}: the columns of samples, x_0, x_1, ..., differ"),
     ("x_0,x_1\n", {"layout": "rows"}, "{}: there is a header but no row below it"),
     ("3\t1\t2\n", {"layout": "rows", "id_column": "1", "variables": ["x"]}, x(1, 2)),
+    ("1,5;2;3,5\n", ROWS_OF_X, x(1.5, 2, 3.5)),
+    ("id;0;0,1;0,2\na;1,5;2;300\n", ROWS_OF_X, x(1.5, 2, 300, t=[0, 0.1, 0.2])),
+    ("id;0,5;0,6;0,7\na;1,5;2,5;3,5\n", ROWS_OF_X, x(1.5, 2.5, 3.5, t=[0.5, 0.6, 0.7])),
+    ("name,0,0.5,1\na,1,2,3\n", ROWS_OF_X, x(1, 2, 3, t=[0, 0.5, 1])),
+    ("car2,0,0.5\na,1,2\n", {**ROWS_OF_X, "id_column": "car2"}, x(1, 2, t=[0, 0.5])),
+    ("id;0.5;0.6\na;1,5;2\n", ROWS_OF_X, "{}: column 'x' has decimal commas, but '0.5' has decimal"),
+    ("id;0,5;0.6\na;1;2\n", ROWS_OF_X, "{}:1, column '0.6': '0.6' has a decimal point where other"),
+    ("id,1,3,2\na,1,2,3\n", ROWS_OF_X, "{}:1: the times above the samples must increase, but 2 comes"),
+    ("id,x_0,0.1,0.2\na,1,2,3\n", ROWS_OF_X, "{}:1: 'x_0' numbers a sample, but '0.1' is a time"),
+    ("a,1,2,3\nb,1,2,300\n", ROWS_OF_X, "{}:1: are the numbers in this line times or samples?"),
+    ("a;1,5;2;3\nb;1;2;300\n", ROWS_OF_X, "{}:1: are the numbers in this line times or samples?"),
+    ("a,1,2\nb,1,2\n", {**ROWS_OF_X, "id_column": "1"}, "{}:1: are the numbers in this line times or"),
+    ("id,x_0,x_1,x_3\na,1,2,3\n", {"layout": "rows"},
+     "{}: there is no column 'x_2' between 'x_1' and 'x_3'"),
+    ("id,x1,x2,x[3],x2\na,1,2,3,4\n", {"layout": "rows"}, "{}: 'x2' and 'x2' are the same sample"),
+    ("0,5;1,5\n1;2\n", {}, "{}:1: a number, but the first line must name the columns; if each row"),
 ]  # fmt: skip
 
 

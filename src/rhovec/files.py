@@ -42,6 +42,11 @@ def read_file(path: str | Path) -> bytes:
         raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
 
 
+def separator_of(header: str) -> str:
+    """What separates the cells of a small table: what its first line has most of , ; and tabs."""
+    return max(",;\t", key=header.count)
+
+
 @contextmanager
 def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
     """Lock a folder against others who lock it; the system ends the lock with the process.

@@ -137,6 +137,13 @@ def test_tables() -> None:
         "r.csv:3, column 1: expected a formula or an expression, found the end of the text"
     ]
     assert problems('formula\n"x\n >"\n', "r.csv")[0].startswith("r.csv:2, line 2, column 3: ")
+    for text in (
+        "id;formula\r\nA1;always[0,3] x < 5\r\n",
+        "id\tformula\nA1\talways[0,3] x < 5\n",
+        'id,formula\nA1,"always[0,3] x < 5"\n',
+    ):
+        (one,) = read(text, "r.csv")
+        assert (one.id, one.text) == ("A1", "always[0,3] x < 5")
     for wrong in ("", "text\nx > 1\n"):
         with pytest.raises(RhovecError, match="no column `formula`; name it in the first line"):
             read(wrong, "r.csv")

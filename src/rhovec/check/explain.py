@@ -20,6 +20,7 @@ from ..formula.core import Formula
 from ..formula.parser import parse
 from ..formula.programs import Programs
 from ..formula.reader import FormulaLike, as_formulae
+from ..traces.logs import Log
 from .bounds import BEST, WORST, Lanes, names_of, run
 from .parts import AFTER, INSIDE, core, negative, operands, reach, so_far
 from .sampled import Sampled, as_sampled, moment, require
@@ -137,8 +138,9 @@ def explain(
 ) -> Explanation:
     """What a trace shows about a formula, where, and why.
 
-    trace: variable -> (P,), an array (V, P) with `variables`, or a `check.Sampled`; NaN is an unknown
-        sample, and so are all before the first and after the last one.
+    trace: variable -> (P,), an array (V, P) with `variables`, a log of `read_logs` whose times are even,
+        or a `check.Sampled`; NaN is an unknown sample, and so are all before the first and after the
+        last one.
     dt: sampling step in seconds; times, and the time bounds of a text, are then in seconds.
     begin: "unknown", or "held", which takes the first sample for the past before the trace.
     discrete: variables whose atoms have no margin, but are true or false (inf, -inf); by default those
@@ -150,16 +152,19 @@ def explain(
         raise RhovecError(
             f"the log's samples are {log.dt:g} s apart, not {float(dt):g} s; leave out dt"
         )
+    labels = trace.labels if isinstance(trace, Log) else {}
+    if isinstance(trace, Log):
+        units = {**trace.units, **(units or {})}
     if isinstance(phi, str):
-        phi = parse(phi, dt=log.dt if dt is None else dt, units=units)
+        phi = parse(phi, dt=log.dt if dt is None else dt, units=units, labels=labels)
     formulae, single = as_formulae(phi)
     if not single:
         raise RhovecError("explain takes one formula; call it once for each")
     require(log, names_of(formulae))
     if discrete is None:
-        discrete = flags(formulae, [log])
+        discrete = {*flags(formulae, [log]), *labels}
     verdict = verdicts(formulae, [log], begin=begin, discrete=discrete)[0][0]
-    return explained(verdict, log, begin, discrete, units or {})
+    return explained(verdict, log, begin, discrete, units or {}, labels)
 
 
 def explained(

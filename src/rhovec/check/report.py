@@ -30,7 +30,7 @@ from ..formula.requirements import (
 )
 from ..formula.vocabulary import flags_in, labels_in, measured_in
 from ..tasks import completed
-from ..traces.logs import PathLike, as_names, checked, find_files, named_files
+from ..traces.logs import PathLike, as_names, as_paths, checked, find_files, named_files
 from ..traces.remote import find_stored, remote_name
 from ..traces.resampling import Missing
 from ..traces.tables import Layout, Options
@@ -202,7 +202,8 @@ def plan_of(
     reading = checked(
         Options(
             layout, (), id_column, time_column, time_unit, codes, frozenset(labels or ()),
-            frozenset(), encoding, skip_lines, repair_times, partial=True, timed=dt is None,
+            frozenset(), encoding, skip_lines, repair_times, partial=True,
+            untimed="pass dt=..., the step of a log without times" if dt is None else "",
             arrays=as_names(variables) if variables else None,
         )
     )  # fmt: skip
@@ -276,7 +277,7 @@ def check_logs(
     plan, found = plan_of(requirements, **options)
     files: dict[str, int] = {}  # bytes by name
     lost: list[Checked] = []
-    for path in [logs] if isinstance(logs, str | Path) else logs:
+    for path in as_paths(logs):
         try:
             if remote_name(path) is None:
                 files |= {str(file): file.stat().st_size for file in find_files([path])}

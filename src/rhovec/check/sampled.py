@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..errors import TraceError
+from ..traces.logs import Log
+from ..traces.resampling import even_step
 
 
 @dataclass(frozen=True)
@@ -61,16 +63,21 @@ def moment(time: float, timed: bool = True) -> str:
 def as_sampled(
     trace: Any, variables: Sequence[str] | None = None, dt: float | str | None = None
 ) -> Sampled:
-    """What may be given as one trace: a Sampled, a log on a grid, a dict name -> (P,), or an array
-    (V, P)."""
+    """What may be given as one trace: a Sampled, a Log with even times, one on a grid, a dict
+    name -> (P,), or an array (V, P)."""
     step = None if dt is None else float(dt)
     if isinstance(trace, Sampled):
         return trace if step is None else replace(trace, dt=step)
+    if isinstance(trace, Log):
+        if trace.timed:
+            step = even_step(trace)
+        samples = {name: channel.values for name, channel in trace.channels.items()}
+        return Sampled(samples, dt=step, start=float(trace.times[0]), name=trace.name)
     if isinstance(trace, OnGrid):
         return _from_grid(trace)
     if isinstance(trace, Mapping):
         return Sampled({name: _column(name, values) for name, values in trace.items()}, dt=step)
-    array = np.asarray(trace, np.float64)
+    array = _numbers("the trace", trace)
     if array.ndim != 2:
         raise TraceError(f"one trace has the shape (variables, points), not {array.shape}")
     names = [f"x_{i}" for i in range(len(array))] if variables is None else list(variables)
@@ -115,7 +122,16 @@ def _from_grid(grid: OnGrid) -> Sampled:
 
 
 def _column(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(values, np.float64)
+    array = _numbers(repr(name), values)
     if array.ndim != 1:
         raise TraceError(f"{name!r} must have the shape (points,), not {array.shape}")
     return array
+
+
+def _numbers(what: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise TraceError(
+            f"{what} must be real numbers; {type(values).__name__} holds others"
+        ) from None

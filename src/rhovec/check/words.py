@@ -93,7 +93,7 @@ def resampling(report: Report) -> list[str]:
     if not lines and report.resample is not None:
         lines.append(f"Resampling{step} made up nothing: every bin has a recorded sample.")
     if report.notes:
-        lines.append(_several("Repaired", report.notes))
+        lines.append(_several("Times", report.notes))
     return lines
 
 

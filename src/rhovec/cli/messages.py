@@ -52,6 +52,8 @@ HINTS = {
         "with --time-column, and their unit, if it is not s, with --time-unit;"
     ),
     "s; leave out dt": "s; leave out --dt",
+    "pass time_unit=": "give --time-unit ",
+    "list it in variables, if": "list it in --variables, if",
     "or leave out held_out": "or leave out --held-out",
     "pass dt=..., the step of a log without times": "give --dt, the step of a log without times",
 }

@@ -499,7 +499,8 @@ class _Parser(BoundReader):
             return self.derive("*" if op == lexer.MUL else "/", position, a, b)
         what = "product" if op == lexer.MUL else "quotient"
         raise self.fail(
-            f"a {what} of signals is not linear; make it a derived channel of the file", position
+            f"a {what} of signals is not linear; make it a channel of the traces (`rhovec check` does)",
+            position,
         )
 
     def derive(self, operation: Operation, position: int, *parts: Expression) -> Expression:

@@ -9,7 +9,7 @@
 
 A line without a header continues the one above if it is indented further than that statement, or
 inside open parentheses. A blank line ends a statement. A CSV file has the columns id, title, tags and
-formula, of which only the last must be there.
+formula, of which only the last must be there; semicolons and tabs may separate them, too.
 
 Reading has two steps: `read_data` splits a file into statements, and `resolve` parses those, because
 how to parse (the sampling step, say) may only be known later. Definitions and parameters are bound as
@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from ..errors import ParseError, Problem, RequirementError, RhovecError, RhovecWarning
-from ..files import read_file
+from ..files import read_file, separator_of
 from .core import Formula
 from .derived import Derived
 from .expressions import Linear, names_of
@@ -224,7 +224,8 @@ def _starts_statement(line: str) -> bool:
 
 
 def _cells(text: str, name: str) -> Iterator[Statement]:
-    reader = csv.reader(io.StringIO(text, newline=""))
+    first_line = _LINE_END.split(text, 1)[0]
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator_of(first_line))
     line = 1
     try:
         columns = [cell.strip().lower() for cell in next(reader, [])]

@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import RhovecError, RhovecWarning, TraceError
-from ..files import read_file
+from ..files import read_file, separator_of
 from ..traces import Traces, read_logs, read_traces, resample
 from ..traces.cells import is_number
 from ..traces.logs import Log
 from ..traces.reading import PathLike, as_names, common_units, listed
+from ..traces.tables import NAMED_ROWS
 
-ID_COLUMNS, LABEL_COLUMNS = (
-    ("trace", "id", "trace_id", "file", "name"),
-    ("label", "class", "verdict"),
-)
+LABEL_COLUMNS = ("label", "class", "verdict")
 
 
 def read_labelled(
@@ -154,12 +152,12 @@ def _read_file(path: Path) -> dict[str, str]:
     except UnicodeDecodeError:
         raise RhovecError(f"{path}: no UTF-8 text; save it as UTF-8") from None
     lines = text.splitlines()
-    delimiter = max(",;\t", key=(lines[0] if lines else "").count)
-    rows = [[cell.strip() for cell in row] for row in csv.reader(lines, delimiter=delimiter) if row]
+    cells = csv.reader(lines, delimiter=separator_of(lines[0] if lines else ""))
+    rows = [[cell.strip() for cell in row] for row in cells if row]
     heads = [cell.lower() for cell in rows[0]] if rows else []
     columns = [
         next((heads.index(name) for name in known if name in heads), place)
-        for place, known in enumerate((ID_COLUMNS, LABEL_COLUMNS))
+        for place, known in enumerate((NAMED_ROWS, LABEL_COLUMNS))
     ]
     if len(heads) < 2 or columns[0] == columns[1]:
         raise RhovecError(f"{path}: the first line must name two columns, such as trace,label")

@@ -12,9 +12,20 @@ from typing import Any
 import numpy as np
 
 from ..errors import TraceError, needed
-from .cells import SECONDS, CellError, Column, Series
+from .cells import CellError, Series
 from .delimited import column
-from .tables import Options, Part, Roles, Table, find_roles, no_variable, present, split_table
+from .tables import (
+    NO_VARIABLE,
+    Options,
+    Part,
+    Roles,
+    Table,
+    find_roles,
+    no_variable,
+    present,
+    split_table,
+)
+from .times import Times, of_numbers
 
 
 class Rows:
@@ -23,6 +34,7 @@ class Rows:
     def __init__(self, name: str, before: int = 0):
         self.name = name
         self.before = before
+        self.notes: tuple[str, ...] = ()
 
     def where(self, row: int) -> str:
         return f", row {self.before + row + 1}"
@@ -129,7 +141,21 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
         if name in arrays and name not in vectors:
             shape = np.shape(arrays[name])
             raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")
-    roles = find_roles(str(file), list(vectors), options)
+    try:
+        roles = find_roles(str(file), list(vectors), options)
+    except TraceError as error:
+        matrix = next((name for name, value in arrays.items() if np.ndim(value) > 1), None)
+        if (
+            options.variables
+            or matrix is None
+            or matrix in vectors
+            or NO_VARIABLE not in str(error)
+        ):
+            raise
+        raise TraceError(
+            f"{file}: {matrix!r} has the shape {np.shape(arrays[matrix])}, and no other column besides "
+            "id and time is there; give a vector per variable"
+        ) from None
     values = list(vectors.values())
     source = Rows(str(file))
     table = {
@@ -138,10 +164,13 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
     }
     times = None
     if roles.time is not None:
-        factor, divisor = SECONDS[roles.time_unit or "s"]
-        times = (
-            _from_array(source, "time", values[roles.time], None, options).values * factor / divisor
-        )
+        name, own = list(vectors)[roles.time], values[roles.time]
+        if own.dtype.kind in "UO":
+            times = _text_times(source, name, [str(cell) for cell in own], roles.time_unit)
+        else:
+            numbers = _from_array(source, name, own, None, Options()).values
+            whole = own if own.dtype.kind in "iu" else numbers
+            times = _times(source, name, whole, np.isfinite(numbers), roles.time_unit)
     length = len(values[roles.used[0]])
     for place in roles.used:
         if len(values[place]) != length:
@@ -177,9 +206,7 @@ def _from_texts(
         made.add(cells)
         return made.series(unit)
     except CellError as error:
-        raise TraceError(
-            f"{source.name}{source.where(error.row)}, column {name!r}: {error.reason}"
-        ) from None
+        raise _located(source, name, error) from None
 
 
 # -- Arrow -----------------------------------------------------------------------------------------
@@ -291,21 +318,40 @@ def _arrow_times(source: Rows, name: str, values: Any, unit: str | None) -> np.n
 
     kind = values.type
     if _is_text(kind):
-        made = Column()
-        try:
-            made.add(_texts(values))
-            return made.seconds(unit)
-        except CellError as error:
-            raise TraceError(
-                f"{source.name}{source.where(error.row)}, column {name!r}: {error.reason}"
-            ) from None
+        return _text_times(source, name, _texts(values), unit)
     if kinds.is_timestamp(kind) or kinds.is_duration(kind) or kinds.is_time(kind):
-        whole = values.cast(pyarrow.int64() if kind.bit_width == 64 else pyarrow.int32())
-        factor, divisor = SECONDS[kind.unit]
-    else:
-        whole, (factor, divisor) = values, SECONDS[unit or "s"]
-    series = _arrow_series(source, name, name, whole, None, Options())
-    return series.values * factor / divisor
+        values = values.cast(pyarrow.int64() if kind.bit_width == 64 else pyarrow.int32())
+        unit = kind.unit
+    if kinds.is_integer(values.type):  # not as float64, which would round them
+        whole = np.asarray(values.fill_null(0).to_numpy(zero_copy_only=False))
+        known = np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
+        return _times(source, name, whole, known, unit)
+    numbers = _arrow_series(source, name, name, values, None, Options()).values
+    return _times(source, name, numbers, np.isfinite(numbers), unit)
+
+
+def _times(
+    source: Rows, name: str, numbers: np.ndarray, known: np.ndarray, unit: str | None
+) -> np.ndarray:
+    try:
+        times, source.notes = of_numbers(numbers, known, unit)
+    except CellError as error:
+        raise _located(source, name, error) from None
+    return times
+
+
+def _text_times(source: Rows, name: str, cells: list[str], unit: str | None) -> np.ndarray:
+    made = Times()
+    try:
+        made.add(cells)
+        times, source.notes = made.seconds(unit)
+    except CellError as error:
+        raise _located(source, name, error) from None
+    return times
+
+
+def _located(source: Rows, name: str, error: CellError) -> TraceError:
+    return TraceError(f"{source.name}{source.where(error.row)}, column {name!r}: {error.reason}")
 
 
 def _arrow_series(

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 import numpy as np
@@ -28,7 +27,6 @@ NOT_FINITE = "the value is not finite; give every value"
 ARROW_CELLS = 1000  # from this many cells on, loading pyarrow is worth its time
 
 _UNIT = re.compile(r"(?P<name>.*[^\s_/])[\s_/]*(?:\((?P<round>[^()]*)\)|\[(?P<square>[^][]*)\])")
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d(?:[.,]\d+)?)")
 
 
 class CellError(ValueError):
@@ -117,26 +115,6 @@ class Column:
         values, kind, labels = self._meaning(texts, codes)
         return _finite(Series(values[codes], kind, labels, unit, rows))
 
-    def seconds(self, unit: str | None) -> np.ndarray:
-        """The column as times in seconds: numbers in the unit, dates with times, or times of day.
-
-        NaN where nothing stands; CellError for any other text.
-        """
-        if self._texts is None or all(
-            text.lower() in MISSING or self._number(text) is not None for text in self._texts
-        ):
-            values = self.series().values
-            factor, divisor = SECONDS[unit or "s"]
-            return values if factor == divisor else values * factor / divisor
-        moments = [_moment(text) for text in self._texts]
-        codes = np.array(self._codes, np.int64)
-        wrong = [text for text, moment in zip(self._texts, moments, strict=True) if moment is None]
-        if wrong:
-            text = min(wrong, key=is_number)  # the first that is not even a number
-            row = int((codes == self._texts[text]).argmax())
-            raise CellError(row, f"{text[:40]!r} is not a time")
-        return np.array(moments, np.float64)[codes]
-
     def points(self) -> set[str]:
         """Decimal points of its numbers: , or ."""
         if self._texts is None:
@@ -203,8 +181,7 @@ class Column:
     def _number(self, text: str) -> float | None:
         if "," in self._points and "." in text:
             return None
-        plain = text.replace(",", ".") if self._comma else text
-        return float(plain) if is_number(plain) else None
+        return number_of(text, self._comma)
 
     def _no_number(self, text: str) -> str:
         if "," in self._points and is_number(text):
@@ -233,27 +210,16 @@ def _by_arrow(cells: Sequence[str]) -> np.ndarray | None:
     return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
 
 
-def is_number(text: str) -> bool:
-    """Whether a cell is a decimal number, as logs write them."""
+def is_number(text: str, comma: bool = False) -> bool:
+    """Whether a cell is a decimal number, as logs write them; `comma`: it may have a decimal comma."""
+    return number_of(text, comma) is not None
+
+
+def number_of(text: str, comma: bool = False) -> float | None:
+    """The number in a cell; None if it holds something else."""
     if "_" in text or not text.isascii():
-        return False
+        return None
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _moment(text: str) -> float | None:
-    """Seconds since 1970 of a date with a time, or since midnight of a time of day; None for neither."""
-    if text.lower() in MISSING:
-        return math.nan
-    clock = _CLOCK.fullmatch(text)
-    if clock:
-        hours, minutes, rest = clock.groups()
-        return int(hours) * 3600 + int(minutes) * 60 + float(rest.replace(",", "."))
-    try:
-        moment = datetime.fromisoformat(text)
+        return float(text.replace(",", ".") if comma else text)
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,8 +20,19 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import TraceError
-from .cells import MISSING, NOT_FINITE, SECONDS, CellError, Column, codes_of, is_number
+from .cells import (
+    DASHES,
+    MISSING,
+    NOT_FINITE,
+    SECONDS,
+    CellError,
+    Column,
+    codes_of,
+    is_number,
+    number_of,
+)
 from .tables import (
+    NAMED_ROWS,
     Options,
     Part,
     Roles,
@@ -32,6 +43,7 @@ from .tables import (
     present,
     split_table,
 )
+from .times import Times
 
 SEPARATORS = (";", "\t", "|", ",")  # a comma may also be a decimal point, so that it comes last
 BLOCK_ROWS = 4096  # rows of text held as Python strings at once
@@ -50,6 +62,7 @@ class Text:
     def __init__(self, file: Path, options: Options):
         self.name = str(file)
         self.first_row = 1  # rows before the table: the header, and one of units
+        self.notes: tuple[str, ...] = ()
         self.last_used = 0  # the last column that is needed
         self.places: dict[str, tuple[str, int]] = {}  # header and place of variables; "": of others
         self._points: dict[str, str] = {}  # decimal points, and the first column that has each
@@ -70,6 +83,7 @@ class Text:
         excel = _EXCEL.fullmatch(lines[0]) if lines else None
         self._skipped = options.skip_lines + bool(excel)
         self.separator = excel[1] if excel else _separator(lines, file.suffix.lower() == ".tsv")
+        self.comma = self.separator != ","  # whether numbers may have a decimal comma
 
     def _open(self) -> TextIO:
         return self._file.open(encoding=self._encoding, errors="surrogateescape", newline="")
@@ -175,13 +189,14 @@ class Text:
         cell = cells[place].strip()
         if not cell:
             reason = "the cell is empty"
-        elif is_number(cell):
+        elif is_number(cell, self.comma):
             reason = f"{cell} is not finite"
         else:
-            reason = f"{cell[:40]!r} is not a number" + self._advice(column)
+            advice = self._advice(column) or "; requirements on names are for `rhovec check`"
+            reason = f"{cell[:40]!r} is not a number{advice}"
         if cell.lower() in MISSING:
             reason += "; fill it in, or resample the trace (rv.resample)"
-        elif is_number(cell):
+        elif is_number(cell, self.comma):
             reason += "; give every value"
         return TraceError(f"{self.name}:{line}, column {name!r}: {reason}")
 
@@ -202,7 +217,7 @@ class Text:
 
     def require_one_point(self, name: str, column: Column) -> None:
         """Refuse a column of numbers whose decimal point is not that of other columns."""
-        for point in column.points() if self.separator != "," else ():
+        for point in column.points() if self.comma else ():
             self._points.setdefault(point, name)
         if len(self._points) > 1:
             raise TraceError(
@@ -248,8 +263,8 @@ def read_delimited(file: Path, options: Options) -> list[Part]:
             raise TraceError(f"{file}: the file is empty")
         header = [name.strip() for name in first]
         if options.layout == "rows":
-            return _read_rows(text, header, rows, options)
-        if all(map(is_number, header)):
+            return _read_rows(text, (line, header), rows, options)
+        if all(is_number(name, text.comma) for name in header):
             raise TraceError(
                 f"{file}:{line}: a number, but the first line must name the columns; if each row "
                 "is a trace, say so with --layout rows"
@@ -278,8 +293,7 @@ def _with_units(roles: Roles, time: int, row: Row) -> Roles:
 
 
 def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -> Table:
-    comma = text.separator != ","
-    time = Column(comma=comma)
+    time = Times(text.comma)
     ids: dict[str, int] = {}
     id_codes: list[int] = []
     columns: dict[str, Column] = {}
@@ -291,7 +305,7 @@ def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -
 
     def add(name: str, place: int, cells: Sequence[str]) -> None:
         if name not in columns:
-            columns[name] = column(name, options, comma)
+            columns[name] = column(name, options, text.comma)
         with text.locating(header[place], own_rows.get(name)):
             columns[name].add(cells)
 
@@ -329,7 +343,7 @@ def _read_table(text: Text, header: list[str], roles: Roles, options: Options) -
     times = None
     if roles.time is not None:
         with text.locating(header[roles.time]):
-            times = time.seconds(roles.time_unit)
+            times, text.notes = time.seconds(roles.time_unit)
         text.require_one_point(header[roles.time], time)
     named = (np.array(id_codes, np.int64), list(ids)) if roles.id is not None else None
     return Table(text, series, named, times, n_rows)
@@ -360,21 +374,35 @@ def _grouped(names: Sequence[str], before: int) -> dict[str, list[int]]:
 
 
 def _read_rows(
-    text: Text, header: list[str], rows: Iterator[tuple[int, Row]], options: Options
+    text: Text, first: tuple[int, Row], rows: Iterator[tuple[int, Row]], options: Options
 ) -> list[Part]:
-    """Each row is a trace: `x_0, x_1, ...` (or times in the header) after an identifier, if any."""
-    if all(name == "" or is_number(name) for name in header):
-        rows = chain([(1, header)], rows)  # no header: these are samples
+    """Each row is a trace: `x_0, x_1, ...` (or times in the header) after an identifier, if any.
+
+    first: the line and the cells of the first row.
+    """
+    line, header = first
+    numbers = [is_number(cell, text.comma) for cell in header]
+    empty = MISSING | DASHES
+    if any(numbers) and all(n or c.lower() in empty for n, c in zip(numbers, header, strict=True)):
+        rows = chain([first], rows)  # no header: these are samples
         header = [str(i + 1) for i in range(len(header))]
         text.first_row = 0
         id_place = None if options.id_column is None else _place(text, header, options.id_column)
         samples = {"": [i for i in range(len(header)) if i != id_place]}
         times = None
     else:
-        usual = next((n for n in header if n.lower() in ("trace", "id", "trace_id")), None)
+        usual = next((n for n in header if n.lower() in NAMED_ROWS), None)
         asked = options.id_column or usual
         id_place = None if asked is None else _place(text, header, asked)
-        samples, times = _sample_columns(header, id_place)
+        if any(numbers) and (id_place is None or numbers[id_place]):
+            raise TraceError(
+                f"{text.name}:{line}: are the numbers in this line times or samples? If times, call "
+                f"the column of names id, or name it with --id-column; if samples, put the line "
+                f"id,x_0,x_1,... above"
+            )
+        headed = [i for i, is_one in enumerate(numbers) if is_one]
+        samples = {"": headed} if headed else _sample_columns(text, header, id_place)
+        times = _times_above(text, line, header, headed, id_place) if headed else None
     lengths = {len(places) for places in samples.values()}
     if len(lengths) != 1:
         why = "differ in number" if lengths else "are missing"
@@ -396,10 +424,10 @@ def _read_rows(
     text.places = {name: (header[named[name][0]], named[name][0]) for name in wanted}
     found = [cells for _, cells in rows]
     is_said = options.arrays is not None or options.id_column is not None
-    if not text.first_row and len(found) > 1 and not is_said and _count_evenly(found[0]):
+    if not text.first_row and len(found) > 1 and not is_said and _count_evenly(text, found[0]):
         raise TraceError(
-            f"{text.name}:1: are these times or samples? Before times, add a column of names, as in "
-            "id,0,0.1; for samples, name their variable with --variables"
+            f"{text.name}:{line}: are these times or samples? Before times, add a column of names, as "
+            "in id,0,0.1; for samples, name their variable with --variables"
         )
     if not found:
         raise TraceError(f"{text.name}: there is a header but no row below it")
@@ -412,7 +440,7 @@ def _read_rows(
         series = {}
         for name in wanted:
             with text.locating(name, [i] * len(cells)):
-                made = column(name, options, text.separator != ",")
+                made = column(name, options, text.comma)
                 made.add([cells[place] for place in named[name]])
                 series[name] = made.series()
             if series[name].kind == "number":
@@ -421,12 +449,12 @@ def _read_rows(
         length = len(filled) - int(filled[::-1].argmax()) if filled.any() else 0
         if not length:
             raise TraceError(f"{text.name}{text.where(i)}: the row has no value")
-        first = np.arange(length)
+        given = np.arange(length)
         one = f"{ids[i]}/{i}" if ids[i] in repeated else ids[i]
         parts.append(
             Part(
                 one,
-                {name: values.taken(first) for name, values in series.items()},
+                {name: values.taken(given) for name, values in series.items()},
                 None if times is None else times[:length],
                 np.full(length, i),
                 text,
@@ -435,15 +463,15 @@ def _read_rows(
     return parts
 
 
-def _count_evenly(cells: Row) -> bool:
-    """Whether these are the numbers from 0 on in equal steps, as times of samples are."""
-    if not all(map(is_number, cells)):
-        return False
-    values = np.array(cells, np.float64)
+def _count_evenly(text: Text, cells: Row) -> bool:
+    """Whether these are the numbers from 0 on in equal steps, as times of samples are. The first cell
+    may be empty, above names."""
+    numbers = [number_of(cell, text.comma) for cell in cells[not cells[0] :]]
+    values = np.array([number for number in numbers if number is not None])
     return (
-        len(values) > 2
+        2 < len(values) == len(numbers)
         and np.allclose(values, values[1] * np.arange(len(values)))
-        and values[1] > 0
+        and bool(values[1] > 0)
     )
 
 
@@ -453,19 +481,59 @@ def _place(text: Text, header: list[str], name: str) -> int:
     return header.index(name)
 
 
-def _sample_columns(
-    header: list[str], id_place: int | None
-) -> tuple[dict[str, list[int]], np.ndarray | None]:
-    """The columns of each variable's samples in order, and the times that head them, if they do."""
-    others = [i for i in range(len(header)) if i != id_place]
-    headed = [i for i in others if is_number(header[i])]
-    if headed:
-        times = np.array([float(header[i]) for i in headed])
-        counted = np.array_equal(times, np.arange(len(times)) + times[0])
-        return {"": headed}, None if counted else times
-    columns: dict[str, list[tuple[int, int]]] = {}
-    for i in others:
-        match = _NUMBERED.fullmatch(header[i])
-        if match:
-            columns.setdefault(match["name"], []).append((int(match["number"]), i))
-    return {name: [i for _, i in sorted(found)] for name, found in columns.items()}, None
+def _times_above(
+    text: Text, line: int, header: list[str], headed: list[int], id_place: int | None
+) -> np.ndarray | None:
+    """The times that head the columns of samples; None if they only count the samples."""
+    cells = [header[i] for i in headed]
+    try:
+        made = Column(comma=text.comma)
+        made.add(cells)
+        times = made.series().values
+    except CellError as error:
+        raise TraceError(
+            f"{text.name}:{line}, column {cells[error.row]!r}: {error.reason}; correct the time"
+        ) from None
+    text.require_one_point(next((cell for cell in cells if set(",.") & set(cell)), cells[0]), made)
+    others = (header[i] for i in sorted({*range(len(header))} - {*headed, id_place}))
+    numbered = next((name for name in others if _NUMBERED.fullmatch(name)), None)
+    if numbered:
+        raise TraceError(
+            f"{text.name}:{line}: {numbered!r} numbers a sample, but {cells[0]!r} is a time; head all "
+            "columns of samples alike"
+        )
+    falls = ~(np.diff(times) > 0)
+    if falls.any():
+        a, b = cells[i := int(falls.argmax())], cells[i + 1]
+        raise TraceError(
+            f"{text.name}:{line}: the times above the samples must increase, but {b} comes after {a}; "
+            "if these are samples, put the line id,x_0,x_1,... above"
+        )
+    return None if np.array_equal(times, np.arange(len(times)) + times[0]) else times
+
+
+def _sample_columns(text: Text, header: list[str], id_place: int | None) -> dict[str, list[int]]:
+    """The columns of each variable's samples, `x_0, x_1, ...`, in order."""
+    columns: dict[str, dict[int, int]] = {}  # places by number
+    for i, name in enumerate(header):
+        match = _NUMBERED.fullmatch(name)
+        if match and i != id_place:
+            own = columns.setdefault(match["name"], {})
+            number = int(match["number"])
+            if number in own:
+                raise TraceError(
+                    f"{text.name}: {header[own[number]]!r} and {name!r} are the same sample; rename one"
+                )
+            own[number] = i
+    for own in columns.values():
+        numbers = sorted(own)
+        for before, after in pairwise(numbers):
+            if after != before + 1:
+                last = header[own[before]]
+                lacking = f"{before + 1}".join(last.rsplit(re.findall(r"\d+", last)[-1], 1))
+                raise TraceError(
+                    f"{text.name}: there is no column {lacking!r} between {last!r} and "
+                    f"{header[own[after]]!r}; number the samples without a gap, or head them with their "
+                    "times"
+                )
+    return {name: [own[number] for number in sorted(own)] for name, own in columns.items()}

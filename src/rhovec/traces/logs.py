@@ -20,7 +20,8 @@ from ..formula.core import natural_key
 from .binary import read_frame, read_mat, read_npy, read_npz, read_parquet
 from .cells import SECONDS, Kind, Series
 from .delimited import read_delimited
-from .tables import REPAIR, Layout, Options, Part, goes_back, listed, shown
+from .tables import REPAIR, Layout, Options, Part, goes_back, listed
+from .times import shown
 
 READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".csv": read_delimited,
@@ -54,7 +55,7 @@ class Log:
     times: np.ndarray  # (P,) float64, increasing: seconds, or the numbers of rows without them
     channels: Mapping[str, Channel]
     timed: bool = True  # whether the file has times
-    notes: tuple[str, ...] = ()  # what was repaired
+    notes: tuple[str, ...] = ()  # what was repaired, and from when the times count
     where: Callable[[int], str] = ", sample {}".format  # point -> ":7", looked up for an error
 
     @property
@@ -91,7 +92,9 @@ def read_logs(
     layout: "wide" tables have one column per channel, "long" ones the columns `variable` (or `signal`,
         `channel`, `name`) and `value`, and "rows" one row per log; "auto" tells wide from long.
     id_column: the column that tells the logs of a table apart (default: `trace`, `id` or `trace_id`).
-    time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`).
+    time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`, also
+        with its unit, `time_ms`). A column that may be the times, but has another name, is an error,
+        unless it is among the variables.
     time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
@@ -105,12 +108,13 @@ def read_logs(
         Options(
             layout, names, id_column, time_column, time_unit, labels or {}, frozenset(coded),
             frozenset(flags), encoding, skip_lines, repair_times, arrays=names,
+            untimed="list it in variables, if it is one",
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):
         parts = read_frame(data, "frame", options)
         return (as_log(part.id or "frame", part, options) for part in parts)
-    files = find_files([data] if isinstance(data, str | Path) else data)
+    files = find_files(data)
     return (as_log(name, part, options) for name, part in read_files(files, options))
 
 
@@ -135,10 +139,24 @@ def as_names(variables: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def find_files(paths: Sequence[PathLike]) -> list[Path]:
+def as_paths(given: Any) -> list[PathLike]:
+    """One path or several; TraceError for anything else."""
+    one = isinstance(given, str | Path)
+    several = isinstance(given, Iterable) and not isinstance(given, Mapping)
+    paths = [given] if one or not several else list(given)
+    for path in paths:
+        if not isinstance(path, str | Path):
+            raise TraceError(
+                f"logs must be paths of files or folders, not {type(path).__name__}; save a table as "
+                ".csv or .parquet"
+            )
+    return paths
+
+
+def find_files(given: PathLike | Sequence[PathLike]) -> list[Path]:
     """The files that are named, and those in folders that are."""
     files: list[Path] = []
-    for path in map(Path, paths):
+    for path in map(Path, as_paths(given)):
         if path.is_dir():
             inside = (file.name + "/" * (not file.is_file()) for file in path.iterdir())
             found = chosen(path, inside, READERS)
@@ -217,7 +235,7 @@ def as_log(name: str, part: Part, options: Options) -> Log:
         for name, one in part.series.items()
     }
     return Log(
-        name, part.source.name, times, channels, timed, notes,
+        name, part.source.name, times, channels, timed, (*part.source.notes, *notes),
         lambda point: part.source.where(int(part.rows[point])),
     )  # fmt: skip
 

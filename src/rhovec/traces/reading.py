@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 
 from ..errors import TraceError
 from ..formula.core import natural_key
 from .logs import PathLike, as_names, checked, find_files, read_files
-from .tables import Layout, Options, Part, goes_back, listed, shown
+from .tables import Layout, Options, Part, goes_back, listed
+from .times import shown
 
 __all__ = ["PathLike", "Traces", "as_names", "listed", "read_traces"]
 
@@ -58,8 +58,8 @@ def read_traces(
         (N, V, P) or (V, P), the names of its axis V (default: x_0, x_1, ...).
     id_column: the column that tells the traces of a table apart (default: `trace`, `id` or
         `trace_id`, if the table has one of them).
-    time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, if the table
-        has one of them and it is not among the variables).
+    time_column: times, which must increase evenly (default: `time`, `t` or `timestamp`, also
+        with its unit, `time_ms`, if the table has one of them and it is not among the variables).
     time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     mentioned: names that matter, which may be whole headers. If a column cannot be read, only columns of
         these names are.
@@ -73,7 +73,7 @@ def read_traces(
             mentioned=frozenset(mentioned), arrays=names,
         )
     )  # fmt: skip
-    files = find_files([paths] if isinstance(paths, str | Path) else paths)
+    files = find_files(paths)
     try:
         found = list(read_files(files, options))
         texts = _without_numbers(found) if skip_texts else ()

@@ -18,7 +18,7 @@ from ..errors import TraceError
 from .cells import Kind
 from .logs import Channel, Log
 from .reading import MAX_JITTER, shortest_step
-from .tables import shown
+from .times import shown
 
 Missing = Literal["hold", "interpolate", "error"]
 Span = tuple[float, float]  # the first and the last time, in seconds

@@ -11,24 +11,31 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from ..errors import TraceError
 from .cells import SECONDS, Series, split_unit, time_unit_of
+from .times import shown
 
 ID_COLUMNS = ("trace", "id", "trace_id")
+NAMED_ROWS = (*ID_COLUMNS, "file", "name")  # of a table with one row per trace
 TIME_COLUMNS = ("time", "t", "timestamp")
 TIME_WORDS = {  # in headers of columns that may be the times
     "time", "times", "timestamp", "timestamps", "datetime", "date", "elapsed", "epoch", "seconds",
-    "zeit", "uhrzeit", "datum", "zeitstempel", "temps", "tiempo", "tempo", "tijd",
+    "utc", "zeit", "uhrzeit", "datum", "zeitstempel", "temps", "tiempo", "tempo", "tijd",
+}  # fmt: skip
+SHORT_TIMES = {  # such headers as a whole, before a unit if any
+    "ts", "stamp", "tstamp", "clock", "gmt", "unix", "sec", "secs", "second",
+    "milliseconds", "millis", "ms", "microseconds", "micros", "us", "nanoseconds", "nanos", "ns",
 }  # fmt: skip
 NAME_COLUMNS = ("variable", "signal", "channel", "name")  # of a long table
+NO_VARIABLE = "there is no column besides id and time"
 MAX_NAMES = 8  # names listed in a message
 DAY = 86400  # seconds
-FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
+
+_TIME_IN = re.compile("(time|timestamp)_(s|sec|seconds|ms|us|µs|μs|ns)", re.IGNORECASE)
 
 Layout = Literal["auto", "wide", "long", "rows"]
 REPAIR = "; --repair-times sorts the rows, and takes the last one of several at a time"
@@ -38,6 +45,7 @@ class Source(Protocol):
     """Where a table comes from, for messages."""
 
     name: str  # the file
+    notes: tuple[str, ...]  # what to say about its times
 
     def where(self, row: int) -> str:
         """The place of a row in the file: ":7"."""
@@ -68,7 +76,9 @@ class Options:
     dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
     arrays: tuple[str, ...] | None = None  # names of variables that a file does not name
-    timed: bool = False  # a column that may be the times, but is not called so, is an error
+    untimed: str = (
+        ""  # what to do if a column may be the times, but is not called so; empty: no error
+    )
 
 
 class Part(NamedTuple):
@@ -144,13 +154,6 @@ def no_variable(source: str, name: str, there: Sequence[str], options: Options) 
     )
 
 
-def shown(time: float) -> str:
-    """A time in seconds for a message; as a date if it counts from 1970."""
-    if not FIRST_DATE < time < LAST_DATE:
-        return f"{time:.15g}"
-    return datetime.fromtimestamp(time, UTC).replace(tzinfo=None).isoformat(" ")
-
-
 def goes_back(before: float, after: float, advice: str = "") -> str:
     """What is wrong with times that do not increase, and what helps."""
     if after >= 0 and before < DAY and before - after > DAY / 2:
@@ -202,8 +205,13 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
     # A requirement may be about the time, and bounds must not become numbers of samples for that.
     shared = () if options.strict else ("time", "timestamp")
     time_place = special(options.time_column, TIME_COLUMNS, shared)
-    if options.timed and time_place is None:
-        _refuse_likely_times(source, header, taken, id_place)
+    if options.time_column is None and time_place is None:
+        # Their unit in their name makes such columns the times, unless there are several.
+        also = [name for name in header if _TIME_IN.fullmatch(name)]
+        if len(also) == 1 and also[0] not in taken.union(options.mentioned):
+            time_place = place(also[0])
+    if options.untimed and time_place is None:
+        _refuse_likely_times(source, header, taken, id_place, options.untimed)
     if is_long:
         name_place = place(named or "variable")
         wanted = {"value": place(lower.get("value", "value"))}
@@ -225,7 +233,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if i == id_place or (i == time_place and options.strict):
             raise TraceError(f"{source}: column {name!r} is the id or the time, not a variable")
     if not wanted:
-        raise TraceError(f"{source}: there is no column besides id and time")
+        raise TraceError(f"{source}: {NO_VARIABLE}")
     units = {name: split[i][1] for name, i in wanted.items()}
     return Roles(
         wanted, units, id_place, time_place, _time_unit(source, header, time_place, options), name_place
@@ -233,7 +241,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
 
 
 def _refuse_likely_times(
-    source: str, header: Sequence[str], taken: set[str], id_place: int | None
+    source: str, header: Sequence[str], taken: set[str], id_place: int | None, untimed: str
 ) -> None:
     """An error if a column that is no variable may be the times: bounds would count samples instead."""
     first = 1 if id_place == 0 else 0
@@ -244,15 +252,16 @@ def _refuse_likely_times(
             raise TraceError(
                 f"{source}: no column is called time, t or timestamp, but {whole!r} may be the times; "
                 "name them with time_column=..., and their unit, if it is not s, with time_unit=...; or "
-                "pass dt=..., the step of a log without times"
+                f"{untimed}"
             )
 
 
 def may_be_times(name: str) -> bool:
-    """Whether a column of this name, without its unit, may be the times: `Zeit`, `Time_s`, `t_ms`."""
-    first, *more = re.split(r"[\W_]+", name.lower())
-    is_t = first == "t" and len(more) == 1 and more[0] in SECONDS
-    return is_t or not TIME_WORDS.isdisjoint((first, *more))
+    """Whether a column of this name, without its unit, may be the times: `Zeit`, `ts`, `t_ms`."""
+    first, *more = words = re.split(r"[\W_]+", name.lower())
+    has_unit = len(more) == 1 and more[0] in SECONDS
+    is_short = (first in SHORT_TIMES and not more) or (first in (*SHORT_TIMES, "t") and has_unit)
+    return is_short or not TIME_WORDS.isdisjoint(words)
 
 
 def _names(whole: str, usual: str, options: Options) -> list[str]:
