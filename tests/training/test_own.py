@@ -120,6 +120,7 @@ def test_a_model_may_be_handed_on_without_its_traces(run: Path, tmp_path: Path) 
     whole = rv.load(run / "run" / "model")
     whole.save(tmp_path / "given")
     (tmp_path / "given" / store.TRACES).unlink()
+    whole.save(tmp_path / "again")  # with traces, which must not stay behind
     rv.load(tmp_path / "given").save(tmp_path / "again")
     for folder in (tmp_path / "given", tmp_path / "again"):
         model = rv.load(folder)

@@ -30,7 +30,7 @@ from .sampled import as_sampled
 from .verdict import verdicts
 
 MAX_VALUES = 1 << 22  # nodes of formulae x points of a log that are judged together
-ANY_STEP = 1000.0  # in the place of a step that only a log will tell; bounds are then small enough
+ANY_STEP = 1.0  # in the place of a step that only a log will tell; long bounds are then few steps
 
 
 class Made(NamedTuple):

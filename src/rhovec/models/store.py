@@ -7,10 +7,10 @@
     traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
-Nothing in it is code or pickle. Files are replaced atomically, config.json last; programs
-that save at once wait for each other, where the file system has locks. Reading checks the hashes and the
-name and shape of every tensor. So a folder that is incomplete, altered or a mixture of two is refused,
-and nothing is allocated by the numbers of a config that its weights do not confirm.
+Nothing in it is code or pickle. Files are replaced atomically, config.json last; programs that save at
+once wait for each other, where the file system has locks. Reading checks the hashes and the name and
+shape of every tensor. So a folder that is incomplete, altered or a mixture of two is refused, and
+nothing is allocated by the numbers of a config that its weights do not confirm.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def save(
     """Write a model. encoder_config: the fields of EncoderConfig; facts: those that `FACTS` names.
     traces: (N, channels, points) float32 that the kernel of the teacher is on, if they are your own.
 
-    A decoder in the folder is no longer part of the model, as it was for another encoder's vectors.
+    A decoder in the folder is removed, as it was for another encoder's vectors.
     """
     from safetensors.numpy import save as to_bytes
 
@@ -106,7 +106,7 @@ def save_decoder(
     config["format"] = FORMAT_INT8
     data = _decoder_bytes(tensors)
     config["sha256"][DECODER] = hashlib.sha256(data).hexdigest()
-    _write(Path(folder), {DECODER: data}, config)
+    _write(Path(folder), {DECODER: data}, config, whole=False)
 
 
 def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None:
@@ -468,8 +468,14 @@ def tensors_in(data: bytes, where: str) -> dict[str, np.ndarray]:
         raise RhovecError(f"{where}: not a safetensors file of numbers: {error}") from None
 
 
-def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:
-    """Write the weights, the card, and the config last."""
+def _write(
+    folder: Path, weights: dict[str, bytes], config: dict[str, Any], whole: bool = True
+) -> None:
+    """Write the weights, the card, and the config last.
+
+    whole: these are all weights of the model. Those of another one are removed: its traces may be
+    confidential.
+    """
     config = json.loads(json.dumps(config, allow_nan=False))  # as it will be read
     config[DIGEST] = digest_of(config)
     text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
@@ -484,6 +490,8 @@ def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> N
             remove_leftovers(folder, held)
             for file, content in files.items():
                 write_file(folder / file, content, locked=held)
+            for old in {WEIGHTS, DECODER, TRACES} - weights.keys() if whole else ():
+                (folder / old).unlink(missing_ok=True)
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 
