@@ -145,6 +145,17 @@ def test_what_is_not_read_of_a_folder_is_named(tmp_path: Path) -> None:
         assert read_traces(tmp_path).ids == ("e",)
 
 
+def test_signals_about_times_are_no_times(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.csv", "x,lap_time,response_time_ms", "1,20,5", "2,19,5")
+    (log,) = read_logs(file)
+    assert list(log.channels) == ["x", "lap_time", "response_time_ms"] and not log.timed
+    write(file, "clock,x", "5,1", "5,2")
+    (log,) = read_logs(file, variables=["x"])
+    assert list(log.channels) == ["x"]
+    with pytest.raises(TraceError, match="'clock' may be the times"):
+        next(read_logs(file))
+
+
 def test_a_first_row_that_may_be_times_is_asked_about(tmp_path: Path) -> None:
     file = write(tmp_path / "a.csv", "0,0.1,0.2", "1,2,130")
     with pytest.raises(TraceError, match="are these times or samples"):

@@ -173,7 +173,7 @@ def test_times_that_seconds_would_round_count_from_the_first(tmp_path: Path) -> 
         (log,) = read_logs(data)
         same(log, [0, 1e-7, 2e-7], x=[1, 2, 3])
         assert log.notes == (
-            "the times count from 2023-11-14 22:13:20, to keep digits that seconds since 1970 lose",
+            "the times count from 2023-11-14 22:13:20, to keep digits that float64 would lose",
         )
     assert read_traces(tmp_path / "a.csv").dt == 1e-7
     assert read_traces(tmp_path / "b.csv").dt == 1e-8

@@ -9,10 +9,11 @@ import pytest
 
 import rhovec as rv
 from rhovec.check import Explanation, Sampled
-from rhovec.errors import RhovecError
+from rhovec.errors import RhovecError, TraceError
 from rhovec.formula.core import Formula
 from rhovec.traces import Channel, Log
 
+from ..robustness.test_cpu import Frame
 from . import cases, oracle
 from .oracle import Case
 
@@ -96,6 +97,18 @@ def test_what_begins_after_the_log_is_unknown_there(text: str, samples: list[flo
         assert "x > " in explanation.atom_text
     else:
         assert str(explanation) == "holds so far: x > 1 holds by 1 at 0 s"
+
+
+def test_a_frame_is_no_trace() -> None:
+    with pytest.raises(TraceError, match="a data frame has a row per sample"):
+        rv.explain("speed > 0", Frame())
+    with pytest.raises(TraceError, match="paths of files or folders, not Frame"):
+        rv.read_traces(Frame())  # type: ignore[arg-type]
+
+
+def test_a_log_of_one_sample_has_the_step_that_is_given() -> None:
+    log = Log("a", "a.csv", np.array([0.0]), {"x": Channel(np.array([1.0]))})
+    assert str(rv.explain("always[0,1] x > 0", log, dt=0.5)).startswith("open since 0.5 s")
 
 
 def test_where_and_why() -> None:

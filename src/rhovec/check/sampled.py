@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import TraceError
 from ..traces.logs import Log
+from ..traces.measure import refuse_table
 from ..traces.resampling import even_step
 
 
@@ -69,7 +70,7 @@ def as_sampled(
     if isinstance(trace, Sampled):
         return trace if step is None else replace(trace, dt=step)
     if isinstance(trace, Log):
-        if trace.timed:
+        if trace.timed and (step is None or len(trace.times) > 1):
             step = even_step(trace)
         samples = {name: channel.values for name, channel in trace.channels.items()}
         return Sampled(samples, dt=step, start=float(trace.times[0]), name=trace.name)
@@ -77,6 +78,7 @@ def as_sampled(
         return _from_grid(trace)
     if isinstance(trace, Mapping):
         return Sampled({name: _column(name, values) for name, values in trace.items()}, dt=step)
+    refuse_table(trace, "the trace")
     array = _numbers("the trace", trace)
     if array.ndim != 2:
         raise TraceError(f"one trace has the shape (variables, points), not {array.shape}")

@@ -402,7 +402,9 @@ def _read_rows(
             )
         headed = [i for i, is_one in enumerate(numbers) if is_one]
         samples = {"": headed} if headed else _sample_columns(text, header, id_place)
-        times = _times_above(text, line, header, headed, id_place) if headed else None
+        times = None
+        if headed:
+            times = _times_above(text, line, header, headed, id_place, options.time_unit)
     lengths = {len(places) for places in samples.values()}
     if len(lengths) != 1:
         why = "differ in number" if lengths else "are missing"
@@ -482,17 +484,24 @@ def _place(text: Text, header: list[str], name: str) -> int:
 
 
 def _times_above(
-    text: Text, line: int, header: list[str], headed: list[int], id_place: int | None
+    text: Text,
+    line: int,
+    header: list[str],
+    headed: list[int],
+    id_place: int | None,
+    unit: str | None,
 ) -> np.ndarray | None:
     """The times that head the columns of samples; None if they only count the samples."""
     cells = [header[i] for i in headed]
+    made, plain = Times(comma=text.comma), Column(comma=text.comma)
     try:
-        made = Column(comma=text.comma)
-        made.add(cells)
-        times = made.series().values
+        for one in (made, plain):
+            one.add(cells)
+        plain.series()  # which names a decimal point unlike the others
+        times, text.notes = made.seconds(unit)
     except CellError as error:
         raise TraceError(
-            f"{text.name}:{line}, column {cells[error.row]!r}: {error.reason}; correct the time"
+            f"{text.name}:{line}, column {cells[error.row]!r}: {error.reason}"
         ) from None
     text.require_one_point(next((cell for cell in cells if set(",.") & set(cell)), cells[0]), made)
     others = (header[i] for i in sorted({*range(len(header))} - {*headed, id_place}))
@@ -509,7 +518,8 @@ def _times_above(
             f"{text.name}:{line}: the times above the samples must increase, but {b} comes after {a}; "
             "if these are samples, put the line id,x_0,x_1,... above"
         )
-    return None if np.array_equal(times, np.arange(len(times)) + times[0]) else times
+    counted = unit is None and np.array_equal(times, np.arange(len(times)) + times[0])
+    return None if counted else times
 
 
 def _sample_columns(text: Text, header: list[str], id_place: int | None) -> dict[str, list[int]]:

@@ -92,9 +92,9 @@ def read_logs(
     layout: "wide" tables have one column per channel, "long" ones the columns `variable` (or `signal`,
         `channel`, `name`) and `value`, and "rows" one row per log; "auto" tells wide from long.
     id_column: the column that tells the logs of a table apart (default: `trace`, `id` or `trace_id`).
-    time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`, also
-        with its unit, `time_ms`). A column that may be the times, but has another name, is an error,
-        unless it is among the variables.
+    time_column: the times, as numbers or dates (default: `time`, `t` or `timestamp`, also with its
+        unit, `time_ms`). Without variables, a column whose name says nothing but time (`Zeit`, `clock`)
+        is an error.
     time_unit: their unit (default: that of the header, as in `Time (ms)` or `time_ms`, or seconds).
     labels: texts that formulae compare channels with, and their codes, {"gear": {"P": 0, "D": 3}}.
     coded: channels of `labels` whose files may hold the codes themselves, as numbers.
@@ -108,7 +108,7 @@ def read_logs(
         Options(
             layout, names, id_column, time_column, time_unit, labels or {}, frozenset(coded),
             frozenset(flags), encoding, skip_lines, repair_times, arrays=names,
-            untimed="list it in variables, if it is one",
+            untimed="" if names else "list it in variables, if it is one", sure=True,
         )
     )  # fmt: skip
     if hasattr(data, "__arrow_c_stream__"):
@@ -142,7 +142,8 @@ def as_names(variables: Sequence[str]) -> tuple[str, ...]:
 def as_paths(given: Any) -> list[PathLike]:
     """One path or several; TraceError for anything else."""
     one = isinstance(given, str | Path)
-    several = isinstance(given, Iterable) and not isinstance(given, Mapping)
+    is_table = isinstance(given, Mapping) or hasattr(given, "columns")
+    several = isinstance(given, Iterable) and not is_table
     paths = [given] if one or not several else list(given)
     for path in paths:
         if not isinstance(path, str | Path):

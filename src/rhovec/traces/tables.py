@@ -76,9 +76,8 @@ class Options:
     dt: float | None = None  # seconds per sample, if all times must have this step
     only_mentioned: bool = False  # without variables: only columns among these, if there is one
     arrays: tuple[str, ...] | None = None  # names of variables that a file does not name
-    untimed: str = (
-        ""  # what to do if a column may be the times, but is not called so; empty: no error
-    )
+    untimed: str = ""  # what else to do if a column may be the times by its name; empty: no error
+    sure: bool = False  # only if every word of the name says so: not lap_time
 
 
 class Part(NamedTuple):
@@ -211,7 +210,7 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
         if len(also) == 1 and also[0] not in taken.union(options.mentioned):
             time_place = place(also[0])
     if options.untimed and time_place is None:
-        _refuse_likely_times(source, header, taken, id_place, options.untimed)
+        _refuse_likely_times(source, header, taken, id_place, options)
     if is_long:
         name_place = place(named or "variable")
         wanted = {"value": place(lower.get("value", "value"))}
@@ -241,27 +240,32 @@ def find_roles(source: str, header: Sequence[str], options: Options) -> Roles:
 
 
 def _refuse_likely_times(
-    source: str, header: Sequence[str], taken: set[str], id_place: int | None, untimed: str
+    source: str, header: Sequence[str], taken: set[str], id_place: int | None, options: Options
 ) -> None:
     """An error if a column that is no variable may be the times: bounds would count samples instead."""
     first = 1 if id_place == 0 else 0
     for i, whole in enumerate(header):
         cut, unit = split_unit(whole)
-        likely = may_be_times(cut) or (i == first and unit in SECONDS)
+        likely = may_be_times(cut, options.sure) or (i == first and unit in SECONDS)
         if likely and not {whole, cut} & taken:
             raise TraceError(
                 f"{source}: no column is called time, t or timestamp, but {whole!r} may be the times; "
                 "name them with time_column=..., and their unit, if it is not s, with time_unit=...; or "
-                f"{untimed}"
+                f"{options.untimed}"
             )
 
 
-def may_be_times(name: str) -> bool:
-    """Whether a column of this name, without its unit, may be the times: `Zeit`, `ts`, `t_ms`."""
+def may_be_times(name: str, sure: bool = False) -> bool:
+    """Whether a column of this name, without its unit, may be the times: `Zeit`, `ts`, `t_ms`.
+
+    sure: only if it has no word that says something else, as `lap_time` has.
+    """
     first, *more = words = re.split(r"[\W_]+", name.lower())
     has_unit = len(more) == 1 and more[0] in SECONDS
     is_short = (first in SHORT_TIMES and not more) or (first in (*SHORT_TIMES, "t") and has_unit)
-    return is_short or not TIME_WORDS.isdisjoint(words)
+    others = set(words) - TIME_WORDS
+    says_time = len(others) < len(set(words))
+    return is_short or (says_time and (not sure or others <= SECONDS.keys()))
 
 
 def _names(whole: str, usual: str, options: Options) -> list[str]:

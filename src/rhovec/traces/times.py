@@ -137,17 +137,16 @@ def as_seconds(values: np.ndarray, since: np.ndarray, unit: str | None) -> Insta
             f"{values[row]:.0f} is too large for a time in seconds; if the times are {units[0]} since "
             f'1970, pass time_unit="{units[0]}"',
         )
-    if FIRST_DATE < largest < LAST_DATE:
-        known = np.isfinite(times)
-        steps = abs(np.diff(since[known] * factor / divisor))
-        moved = steps > 0
-        usual = np.median(steps[moved]) if moved.any() else math.inf
-        if usual < COARSE * np.spacing(largest) or (moved & (np.diff(times[known]) == 0)).any():
-            start = times[int(known.argmax())]
-            note = (
-                f"the times count from {shown(start)}, to keep digits that seconds since 1970 lose"
-            )
-            return since * factor / divisor, (note,)
+    known = np.isfinite(times)
+    steps = abs(np.diff(since[known] * factor / divisor))
+    moved = steps > 0
+    is_lost = bool((moved & (np.diff(times[known]) == 0)).any())
+    if FIRST_DATE < largest < LAST_DATE and moved.any():
+        is_lost |= bool(np.median(steps[moved]) < COARSE * np.spacing(largest))
+    if is_lost:
+        start = shown(times[int(known.argmax())])
+        note = f"the times count from {start}, to keep digits that float64 would lose"
+        return since * factor / divisor, (note,)
     return times, ()
 
 
