@@ -99,6 +99,20 @@ def test_what_begins_after_the_log_is_unknown_there(text: str, samples: list[flo
         assert str(explanation) == "holds so far: x > 1 holds by 1 at 0 s"
 
 
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("always changed(x)", "at sample 0, before the log"),
+        ("always (x > 0 -> prev x > 0)", "at sample -1, before the log"),
+        ("x - next next x > 0", "at sample 0, after the log"),
+        ("always[1,1] x > 0", "at sample 1, in a gap"),
+    ],
+)
+def test_where_the_unknown_sample_lies(text: str, where: str) -> None:
+    samples = [1.0, 2.0] if "gap" not in where else [1.0, math.nan]
+    assert str(rv.explain(text, {"x": samples})).endswith(where)
+
+
 def test_a_frame_is_no_trace() -> None:
     with pytest.raises(TraceError, match="a data frame has a row per sample"):
         rv.explain("speed > 0", Frame())

@@ -80,9 +80,10 @@ class Explanation:
         """Where the samples lie that an open verdict lacks; empty for the others."""
         if self.verdict.outcome != Outcome.OPEN:
             return ""
-        if self.moment >= self.log.points:
+        lags = [ops.lag_of(v) for channel in self.atom.channels for v, _ in channel] or [0]
+        if self.moment - min(lags) >= self.log.points:
             return "after the log"
-        return "before the log" if self.moment < 0 else "in a gap"
+        return "before the log" if self.moment < max(lags) else "in a gap"
 
     def __str__(self) -> str:
         outcome = self.verdict.outcome
