@@ -19,7 +19,7 @@ from .cells import MISSING, SECONDS, CellError, Column, is_number
 
 FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EXACT_DIGITS = 15  # decimal numbers with so many digits differ as float64, too
+EXACT_DIGITS = 15  # decimal numbers of up to this many digits also differ as float64
 FINE = 64  # spacings of float64: closer numbers may be rounded
 COARSE = 32  # spacings of float64 that a step needs, as seconds
 
