@@ -162,7 +162,7 @@ def trained(
         pace = (last["seconds"] - first["seconds"]) / max(last["step"] - first["step"], 1)
         facts = {
             "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
-            "wall_seconds": time.perf_counter() - begun, **changes,
+            "wall_seconds": time.perf_counter() - begun, "corpus": config.corpus, **changes,
         }  # fmt: skip
         return encoder, config, facts
     finally:
@@ -178,15 +178,21 @@ def with_curve(names: Iterable[str]) -> list[str]:
 def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
     """(system, start, seconds), the most wanted first."""
     short, *others, long = sorted(seconds)
-    curves = with_curve(names)
-    for name in curves:
+    first, *rest = with_curve(names)
+    for name in rest:
         yield from ((name, "shipped", s) for s in (short, *others))
-    yield from ((name, "shipped", long) for name in reversed(curves))
-    yield from ((curves[0], "random", s) for s in others)
-    for name in DECODED:
-        yield name, "shipped", middle(seconds)
-        yield name, "decoder", DECODER_SECONDS
-    yield curves[0], "decoder", DECODER_SECONDS
+    for name in rest:
+        yield name, "shipped", long
+    decoded_in = [
+        row for name in DECODED
+        for row in ((name, "shipped", middle(seconds)), (name, "decoder", DECODER_SECONDS))
+    ]  # fmt: skip
+    yield from decoded_in[:2]
+    yield from ((first, start, s) for s in others for start in ("shipped", "random"))
+    yield first, "shipped", short
+    yield from decoded_in[2:]
+    yield first, "shipped", long
+    yield first, "decoder", DECODER_SECONDS
 
 
 def middle(seconds: list[int]) -> int:
