@@ -67,17 +67,17 @@ SHORT, LONG = {"lr": 1e-3, "average": 0.99}, {"lr": 1.5e-3, "average": 0.999}
 SMALL = {"width": 32, "layers": 1, "heads": 2, "dimension": 128, "bank": 2048, "batch": 64}
 
 
-def systems(files: list[Path], quick: bool) -> Iterator[tuple[str, OwnTraces]]:
-    for path in files:
-        with np.load(path, allow_pickle=False) as data:
-            signals, names, dt = data["signals"], data["variables"].tolist(), float(data["dt"])
-        yield path.stem, OwnTraces.of(signals[:200] if quick else signals, names, dt=dt)
-    n = 200 if quick else TRACES
-    for name in (EIGHT, *DECODED):
-        bed = SYSTEMS[name]
-        fit = TraceMeasure(bed.traces(n, seed=0), bed.variables)
-        test = TraceMeasure(bed.traces(n, seed=1, part="test"), bed.variables)
-        yield name, OwnTraces.of(fit, dt=bed.dt, schema=bed.schema(fit.values), held_out=test)
+def from_file(path: Path, quick: bool) -> OwnTraces:
+    with np.load(path, allow_pickle=False) as data:
+        signals, names, dt = data["signals"], data["variables"].tolist(), float(data["dt"])
+    return OwnTraces.of(signals[:200] if quick else signals, names, dt=dt)
+
+
+def from_test_bed(name: str, quick: bool) -> OwnTraces:
+    bed, n = SYSTEMS[name], 200 if quick else TRACES
+    fit = TraceMeasure(bed.traces(n, seed=0), bed.variables)
+    test = TraceMeasure(bed.traces(n, seed=1, part="test"), bed.variables)
+    return OwnTraces.of(fit, dt=bed.dt, schema=bed.schema(fit.values), held_out=test)
 
 
 # Kinds of formulae: random ones, as `rv.random_formulae` draws them; and rewritten ones, three times as
@@ -178,21 +178,16 @@ def with_curve(names: Iterable[str]) -> list[str]:
 def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
     """(system, start, seconds), the most wanted first."""
     short, *others, long = sorted(seconds)
-    first, *rest = with_curve(names)
-    for name in rest:
+    curves = with_curve(names)
+    for name in curves:
         yield from ((name, "shipped", s) for s in (short, *others))
-    for name in rest:
-        yield name, "shipped", long
-    decoded_in = [
-        row for name in DECODED
-        for row in ((name, "shipped", middle(seconds)), (name, "decoder", DECODER_SECONDS))
-    ]  # fmt: skip
-    yield from decoded_in[:2]
-    yield from ((first, start, s) for s in others for start in ("shipped", "random"))
-    yield first, "shipped", short
-    yield from decoded_in[2:]
-    yield first, "shipped", long
-    yield first, "decoder", DECODER_SECONDS
+    yield from ((curve, "shipped", long) for curve in curves)
+    yield from ((curve, "random", s) for curve in curves[:1] for s in others)
+    for name in names:
+        if name in DECODED:
+            yield name, "shipped", middle(seconds)
+            yield name, "decoder", DECODER_SECONDS
+    yield from ((curve, "decoder", DECODER_SECONDS) for curve in curves[:1])
 
 
 def middle(seconds: list[int]) -> int:
@@ -283,6 +278,7 @@ def main() -> None:
     parser.add_argument("--npz", type=Path, nargs="*", default=[])
     parser.add_argument("--seconds", type=int, nargs="*", default=[40, 100, 300])
     parser.add_argument("--recipe", choices=("adapt", "adapt-cpu"), default="adapt")
+    parser.add_argument("--only", nargs="*", help="systems, in this order; by default all")
     parser.add_argument("--budget", type=float, default=1500.0)
     parser.add_argument("--keep", type=Path, help="folder for the models")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -300,21 +296,28 @@ def main() -> None:
         "formulae": count, "systems": {}, "rows": [],
     }  # fmt: skip
     if before.exists():
-        rows = json.loads(before.read_text())["rows"]
+        found = json.loads(before.read_text())
+        record["systems"] = found["systems"]
         record["rows"] = [
-            r for r in rows if "asked_seconds" in r and "error" not in r
-            and (r["start"] == "decoder" or r.keys() >= set(ERRORS.values()))
+            r for r in found["rows"]
+            if r["start"] == "decoder" or r.keys() >= set(ERRORS.values())
         ]  # fmt: skip
-    done = {(r["system"], r["start"], r["asked_seconds"]) for r in record["rows"]}
+    done = {(r["system"], r["start"], r.get("asked_seconds")) for r in record["rows"]}
 
     def add(row: dict[str, Any]) -> None:
         record["rows"].append(row)
         save(name, record, page(record), options.out)
         print(json.dumps(row), f"after {time.perf_counter() - began:.0f} s", flush=True)
 
-    owns = dict(systems(options.npz, options.quick))
-    if options.recipe != "adapt":
-        owns = {system: owns[system] for system in with_curve(owns)}
+    files = {path.stem: path for path in options.npz}
+    names = [*files, EIGHT, *(DECODED if options.recipe == "adapt" else ())]
+    if unknown := set(options.only or ()) - set(names):
+        parser.error(f"--only: there is no system {min(unknown)!r}; there are {', '.join(names)}")
+    owns = {
+        system: from_file(files[system], options.quick) if system in files
+        else from_test_bed(system, options.quick)
+        for system in options.only or names
+    }  # fmt: skip
     judges: dict[str, Judge] = {}
     shipped = load(device=options.device)
     for system, own in owns.items():
@@ -328,7 +331,8 @@ def main() -> None:
         def as_is(programs: Programs, kind: Any) -> np.ndarray:
             return shipped.embed(programs, kind=kind, warn=False)
 
-        add({"system": system, "start": "shipped", **judges[system].measure(as_is)})
+        if (system, "shipped", None) not in done:
+            add({"system": system, "start": "shipped", **judges[system].measure(as_is)})
     pace = {
         "decoder" if r["start"] == "decoder" else r["system"]: r["ms_per_step"]
         for r in record["rows"] if "ms_per_step" in r and r["start"] != "random"
