@@ -16,7 +16,8 @@ is begun; the same command goes on with the rows that are missing. --keep is a f
 the first system's longest run, and, after the middle time, those of the systems that space.py decodes
 in. For each a decoder is trained, from the shipped one. distilled.py measures such models.
 
---recipe adapt-cpu: that preset as it is, once per system. Writes results/distill-DEVICE.json and .md.
+--recipe adapt-cpu: that preset as it is, once per system, and for the first one from random weights.
+Writes results/distill-DEVICE.json and .md.
 --quick: small sizes, to see it work.
 """
 
@@ -337,9 +338,10 @@ def main() -> None:
         "decoder" if r["start"] == "decoder" else r["system"]: r["ms_per_step"]
         for r in record["rows"] if "ms_per_step" in r and r["start"] != "random"
     }  # fmt: skip
-    wanted = plan(list(owns), options.seconds)
+    wanted: Iterable[tuple[str, str, int]] = plan(list(owns), options.seconds)
     if options.recipe != "adapt":
-        wanted = ((system, "shipped", 0) for system in owns)
+        first = next(iter(owns))
+        wanted = [*((system, "shipped", 0) for system in owns), (first, "random", 0)]
     kept = {(name, "shipped", middle(options.seconds)) for name in DECODED}  # which get a decoder
     kept.add((next(iter(owns)), "shipped", max(options.seconds)))
     for system, start, seconds in wanted:
@@ -349,7 +351,9 @@ def main() -> None:
         if start == "decoder" and not (model and model.exists()):
             print(f"{system}, decoder: left out, as there is no model in --keep", flush=True)
             continue
-        changes: dict[str, Any] = dict(LONG if seconds == max(options.seconds) else SHORT)
+        changes: dict[str, Any] = {}
+        if options.recipe == "adapt":
+            changes |= LONG if seconds == max(options.seconds) else SHORT
         if start == "random":
             changes |= {"origin": "", "lr": 2e-3}
         if options.quick:
@@ -370,7 +374,7 @@ def main() -> None:
             if options.quick:
                 steps = 4
             elif options.recipe != "adapt":
-                steps, changes = distill.PRESETS[options.recipe].steps, {}
+                steps = distill.PRESETS[options.recipe].steps
             else:
                 if system not in pace:
                     pace[system] = trained(own, "adapt", PROBE, options.device, changes)[2][

@@ -108,6 +108,8 @@ ERRORS = [
     ("-(x > 1)", (1, 2), "'-' takes numbers and variables, but this is a formula"),
     ("2 * not x > 1", (1, 5), "'*' takes numbers and variables, but this is a formula"),
     ("(x > 1) > 1", (1, 1), "'>' compares numbers, but its left side is a formula"),
+    ("brake == false", (1, 10), "but this is a formula (for formulae write <->; a flag stands alone"),
+    ("true != brake", (1, 1), "left side is a formula (for formulae write not (a <-> b); a flag"),
     ("1 < (x > 1)", (1, 5), "'<' takes numbers and variables, but this is a formula"),
     (" + ".join(f"x_{i}" for i in range(300)) + " > 1", (1, 1937), "at most 256 variables"),
     ("max(" + ", ".join(f"x_{i}" for i in range(300)) + ") > 1", (1, 1), "more than 256 linear"),

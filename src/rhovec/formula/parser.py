@@ -88,6 +88,10 @@ class _Comparison:
 
 
 _Operand = int | _Comparison
+_EQUALS = {
+    EQ: " (for formulae write <->; a flag stands alone: flag, not flag)",
+    NE: " (for formulae write not (a <-> b); a flag stands alone: flag, not flag)",
+}
 MAX_WRITTEN_OUT = 100_000  # nodes of a formula with its definitions written out
 
 
@@ -460,7 +464,7 @@ class _Parser(BoundReader):
             self.push(min(position, _position(left)), self.arithmetic(op, position, a, b))
         elif isinstance(left, int):
             message = f"{spelling(op)} compares numbers, but its left side is a formula"
-            raise self.fail(message, left)
+            raise self.fail(message + _EQUALS.get(op, ""), left)
         else:
             left.expressions.append(self.expression(right, op))
             left.operators.append(op)
@@ -474,7 +478,8 @@ class _Parser(BoundReader):
     def expression(self, operand: _Operand, op: int) -> Expression:
         if isinstance(operand, int) or operand.operators:
             raise self.fail(
-                f"{spelling(op)} takes numbers and variables, but this is a formula" + self.hint,
+                f"{spelling(op)} takes numbers and variables, but this is a formula"
+                + (self.hint or _EQUALS.get(op, "")),
                 _position(operand),
             )
         return operand.expressions[0]
