@@ -223,6 +223,18 @@ def test_dates_are_named_to_the_last_digit(tmp_path: Path) -> None:
     assert "at 1704067200.7 s" in result.output.replace("from", "at")
 
 
+@pytest.mark.parametrize("formula", ["always[0,0.3] x > 0", "eventually[0,0.3] x > 3.5"])
+def test_a_verdict_does_not_depend_on_when_the_log_began(formula: str, tmp_path: Path) -> None:
+    outcomes, statements = [], read_data(formula.encode(), "a.stl")
+    for start in (0.0, 1717171717.0):
+        rows = [f"{start + 0.1 * i:.1f},{i + 1}" for i in range(4)]
+        (tmp_path / "log.csv").write_text("\n".join(["time,x", *rows]))
+        (row,) = check_logs(statements, tmp_path / "log.csv", resample=0.1).rows
+        outcomes.append(row.verdict)
+        assert row.robustness == pytest.approx(1 if "always" in formula else 0.5, abs=1e-5)
+    assert outcomes == ["holds"] * 2
+
+
 @pytest.mark.parametrize(
     "header", ["Zeit", "t_ms", "seconds", "epoch", "Datum", "ts", "sec", "clock_s", "UTC"]
 )

@@ -93,6 +93,9 @@ def test_a_table_in_a_table_out() -> None:
     assert pickle.loads(pickle.dumps(evaluate_table)) is evaluate_table
     uneven = pa.table({f"x_{v}": [[1.0, 2.0], [3.0]] for v in range(3)})
     assert evaluate_table("x_0 > 1", uneven)["robustness"].to_pylist() == [0.0, 2.0]
+    assert evaluate_table("x > 1", pa.table({"x": [[2.0]]}), variables="x").num_rows == 1
+    with pytest.raises(TraceError, match="the lists are empty"):
+        evaluate_table("x_0 > 1", pa.table({"x_0": pa.array([[], []], pa.list_(pa.float64()))}))
     single = pa.table({f"x_{v}": pa.array([[1.0, None]]) for v in range(3)})
     with pytest.raises(TraceError, match="missing or not finite"):
         evaluate_table("x_0 > 1", single)

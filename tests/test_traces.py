@@ -256,6 +256,14 @@ def test_files_in_different_units_are_refused(tmp_path: Path) -> None:
         read_traces(files)
 
 
+@pytest.mark.parametrize("n", [1, 4096, 8192])  # blocks of rows are read at once
+def test_blank_lines_after_any_number_of_rows(n: int, tmp_path: Path) -> None:
+    rows = [f"{i},{i}" for i in range(n)]
+    (tmp_path / "a.csv").write_text("\n".join(["time,x", *rows, "", "", ""]))
+    (values,) = read_traces([tmp_path / "a.csv"]).values
+    assert values[0].tolist() == list(range(n))
+
+
 def test_quotes_blanks_and_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(b'\xef\xbb\xbfTime, "x"\r\n0,"1.5"\r\n1, 2e3 \r\n\r\n'.replace(b', "', b',"'))

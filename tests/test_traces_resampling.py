@@ -98,6 +98,14 @@ def test_rounded_times_count_as_the_same() -> None:
     assert grid.report == ()
 
 
+@pytest.mark.parametrize("start", [0.0, 1717171717.0])
+def test_the_last_sample_is_on_the_grid_whenever_the_log_begins(start: float) -> None:
+    times = start + np.array([0, 0.1, 0.2, 0.3])
+    grid = resample(Log("a", "a", times, {"x": Channel(np.arange(4.0))}), 0.1)
+    np.testing.assert_allclose(grid.values, [[0, 1, 2, 3]], atol=1e-5)
+    assert len(grid.times) == 4
+
+
 def test_an_even_log_needs_no_step() -> None:
     times = np.array([5, 5.1, 5.2, 5.3])
     grid = resample(Log("a", "a", times, {"x": Channel(np.arange(4.0))}))
@@ -133,6 +141,25 @@ def test_what_is_not_linear_becomes_a_channel() -> None:
         log.channels["rate(`a / b`)"].values, [-1, -1, (1.5 - 0.5) / (0.7 - 0.5), nan]
     )
     assert log.notes == ("a / b: 1 sample with a divisor of 0 left out",)
+
+
+def test_products_that_are_too_large_are_left_out() -> None:
+    derived = Derived()
+    parse("always a * b < 3", derived=derived)
+    channels = {"a": Channel(np.array([1e200, 2])), "b": Channel(np.array([1e200, 1]))}
+    log = derive(Log("l", "l.csv", np.array([0.0, 1]), channels), derived)
+    np.testing.assert_array_equal(log.channels["a * b"].values, [nan, 2])
+    assert log.notes == ("a * b: 1 sample too large for a number left out",)
+
+
+def test_only_a_rate_that_is_asked_for_needs_times() -> None:
+    derived = Derived()
+    parse("rate(x) > 0 and a * b > 0", derived=derived)
+    channels = {name: Channel(np.array([1.0, 2])) for name in "xab"}
+    log = Log("l", "l.csv", np.array([0.0, 1]), channels, timed=False)
+    assert derive(log, derived, ["a * b"]).channels["a * b"].values.tolist() == [1, 4]
+    with pytest.raises(TraceError, match="no times, without which there is no rate"):
+        derive(log, derived)
 
 
 def test_rate_uses_the_original_times() -> None:

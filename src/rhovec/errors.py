@@ -93,6 +93,11 @@ class MissingDependencyError(RhovecError):
     """An optional library is needed; the message holds the install command."""
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 log`, `2 logs`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def needed(module: str, what: str, extra: str) -> Any:
     """Import a module of an optional library that `what` needs, or say which extra installs it."""
     try:

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 
 from .. import pages
+from ..errors import counted
 from ..pages import Cell
 from . import words
 from .report import Report, name_of
@@ -222,13 +223,13 @@ def _violations(report: Report, places: dict[int, str], drawn: set[int]) -> list
             continue
         heading = f"{escape(requirement.id or 'Requirement')} {escape(requirement.title)}".strip()
         out.append(
-            f"<h3>{heading}, violated by {words.count(len(rows), 'log')}</h3>"
+            f"<h3>{heading}, violated by {counted(len(rows), 'log')}</h3>"
             f"<p><code>{escape(requirement.text)}</code></p>"
         )
         shots = [_shot(row, places[id(row)], bins, id(row) in drawn) for row in rows]
         out += ['<div class="shots">', *shots[:FIRST], "</div>"]
         if len(shots) > FIRST:
-            more = words.count(len(shots) - FIRST, "more log")
+            more = counted(len(shots) - FIRST, "more log")
             out.append(f"<details><summary>{more}</summary>")
             out += ['<div class="shots">', *shots[FIRST:], "</div></details>"]
     return out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from ..errors import counted
 from .report import Report
 from .rows import Answered, Row, Spans
 from .sampled import clock, moment
@@ -13,16 +14,10 @@ from .verdict import Outcome
 MAX_SPANS = 3  # that a sentence names
 
 
-def count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def headline(report: Report) -> str:
     """How many requirements and logs there are, and how many pairs of them have each verdict."""
     counts = (f"{len(report.of(outcome)):,} {outcome}" for outcome in Outcome)
-    pairs = (
-        f"{count(len(report.requirements), 'requirement')} on {count(len(report.traces), 'log')}"
-    )
+    pairs = f"{counted(len(report.requirements), 'requirement')} on {counted(len(report.traces), 'log')}"
     return f"{pairs}: {', '.join(counts)}"
 
 
@@ -42,7 +37,7 @@ def when(spans: Spans, timed: bool = True) -> str:
     """`12 s to 14.5 s and 2 more times`."""
     texts = [moment(a, timed) if a == b else f"{clock(a)} to {moment(b, timed)}" for a, b in spans]
     more = len(texts) - MAX_SPANS
-    return ", ".join(texts[:MAX_SPANS]) + (f" and {count(more, 'more time')}" if more > 0 else "")
+    return ", ".join(texts[:MAX_SPANS]) + (f" and {counted(more, 'more time')}" if more > 0 else "")
 
 
 def slowest(report: Report, answers: Answered) -> str:
@@ -51,7 +46,7 @@ def slowest(report: Report, answers: Answered) -> str:
         return ""
     if all(row.timed for row in report.rows):
         return f"{answers.slowest:.6g} s"
-    return count(round(answers.slowest), "sample")
+    return counted(round(answers.slowest), "sample")
 
 
 def waiting(row: Row) -> str:
@@ -85,10 +80,10 @@ def resampling(report: Report) -> list[str]:
         each = Counter[str]()
         for made in some:
             each[made.channel] += made.made_up if what == "made up" else made.unknown
-        logs = count(len({made.trace for made in some}), "log")
-        n, of = count(sum(each.values()), "sample"), f"{report.samples:,}"
+        logs = counted(len({made.trace for made in some}), "log")
+        n, of = counted(sum(each.values()), "sample"), f"{report.samples:,}"
         channels = ", ".join(f"{name} {k:,}" for name, k in each.most_common(4))
-        rest = f" and {count(len(each) - 4, 'other channel')}" if len(each) > 4 else ""
+        rest = f" and {counted(len(each) - 4, 'other channel')}" if len(each) > 4 else ""
         lines.append(f"{total.format(step=step, n=n, all=of)}, in {logs}: {channels}{rest}.")
     if not lines and report.resample is not None:
         lines.append(f"Resampling{step} made up nothing: every bin has a recorded sample.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import RhovecError
+from ..errors import RhovecError, counted
 from ..formula.requirements import Statement, read_data
 from ..machine import cores
 from .fleet import Scheduler
@@ -20,7 +20,6 @@ from .output import (
     cell,
     cells,
     console,
-    counted,
     note,
     progress_bar,
     replacing,

@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ..errors import RhovecError
+from ..errors import RhovecError, counted
 from .fleet import Scheduler, tell
 from .inputs import formulae_of, naming, origins, read_schema
-from .output import counted, note, progress_bar, replacing_text, require_output, save_array
+from .output import note, progress_bar, replacing_text, require_output, save_array
 from .shared import Device, Reading, SchemaFile, SpacePath, option, output_file, read_for
 
 if TYPE_CHECKING:

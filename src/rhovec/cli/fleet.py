@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import RhovecError
+from ..errors import RhovecError, counted
 from ..formula.options import exact_step
 from .messages import in_options
-from .output import cell, console, counted, note, progress_bar, write_csv, write_jsonl
+from .output import cell, console, note, progress_bar, write_csv, write_jsonl
 from .shared import TRACES, TraceReading, have_bounds, option
 
 if TYPE_CHECKING:

@@ -87,10 +87,6 @@ def note(message: str, *more: str) -> None:
         print(line if len(line) <= MAX_LINE else line[: MAX_LINE - 3] + "...", file=sys.stderr)
 
 
-def counted(number: int, thing: str) -> str:
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
 # -- tables ----------------------------------------------------------------------------------------
 
 TABLES = (".csv", ".jsonl", ".parquet")  # what `save_table` writes

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from ..errors import RhovecError
+from ..errors import RhovecError, counted
 from .inputs import read_schema, standardised
-from .output import counted
 from .shared import READING, JsonLines, Reading, SchemaFile, option
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import Problem, RequirementError, RhovecError
+from ..errors import Problem, RequirementError, RhovecError, counted
 from ..files import read_file
 from ..formula import Formula, Schema
 from ..formula.options import exact_step
@@ -36,7 +36,7 @@ from .inputs import (
     unknown_variables,
 )
 from .messages import in_options
-from .output import counted, note
+from .output import note
 
 if TYPE_CHECKING:
     from ..models.model import Model

@@ -21,6 +21,7 @@ from ..formula.reader import Formulae, as_formulae
 from ..machine import limited
 from ..robustness import robustness
 from ..traces.binary import read_frame
+from ..traces.logs import as_names
 from ..traces.reading import in_order, sampling_step
 from ..traces.tables import Options, Part, find_roles
 
@@ -92,7 +93,7 @@ def evaluate_table(
     table: an Arrow table, or anything with its interface. See `read_traces` for the other options.
     threads: cores that the engine may use.
     """
-    names = None if variables is None else tuple(variables)
+    names = None if variables is None else as_names(variables)
     options = Options("auto", names, id_column, time_column, strict=True)
     parsed = as_formulae(formulae)[0]
     ids, arrays, known = traces_of(table, file, options)
@@ -203,7 +204,7 @@ def _equal_lists(
     for place in places:
         chunks = table.column(place).combine_chunks()
         flat = chunks.flatten()
-        if chunks.null_count or flat.null_count or len(flat) % table.num_rows:
+        if not len(flat) or chunks.null_count or flat.null_count or len(flat) % table.num_rows:
             return None
         if not kinds.is_fixed_size_list(chunks.type):
             lengths = pa.compute.list_value_length(chunks).to_numpy(zero_copy_only=False)
@@ -213,7 +214,7 @@ def _equal_lists(
         if not np.isfinite((numbers.min(), numbers.max())).all():
             return None
         columns.append(numbers.reshape(table.num_rows, -1))
-    if len({column.shape for column in columns}) > 1 or not columns[0].size:
+    if len({column.shape for column in columns}) > 1:
         return None
     if roles.id is None:
         ids = [str(before + row) for row in range(table.num_rows)]

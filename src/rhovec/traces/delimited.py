@@ -104,6 +104,8 @@ class Text:
             while block := list(islice(reader, BLOCK_ROWS)):
                 while len(block) < BLOCK_ROWS and block and not block[-1]:
                     block.pop()  # blank lines at the end
+                if not block:
+                    return
                 if {len(row) for row in above + block} != {len(above[0])}:
                     break
                 yield block

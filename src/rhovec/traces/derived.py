@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import TraceError, counted
 from ..formula.derived import Derived, Node
 from ..formula.expressions import Expression, Extremum
 from .logs import Channel, Log
@@ -28,12 +28,12 @@ def derive(
     of the first change. A product or quotient has a sample wherever one of its channels does; the
     others are interpolated or held there as `resample` does, and `max_gap` and `hold` are its.
     """
-    if not log.timed and any(node.operation == "rate" for node in derived.channels.values()):
+    wanted = _needed(derived, derived.channels if names is None else names)
+    if not log.timed and any(derived.channels[name].operation == "rate" for name in wanted):
         raise TraceError(
             f"{log.source}: there are no times, without which there is no rate; name their column "
             "with --time-column"
         )
-    wanted = _needed(derived, derived.channels if names is None else names)
     channels, notes = dict(log.channels), list(log.notes)
     for name, node in derived.channels.items():
         if name not in wanted:
@@ -42,9 +42,8 @@ def derive(
         values = _computed(current, node, max_gap, hold)
         infinite = np.isinf(values)
         if infinite.any():
-            n = int(infinite.sum())
-            samples = "sample" if n == 1 else "samples"
-            notes.append(f"{name}: {n:,} {samples} with a divisor of 0 left out")
+            why = "with a divisor of 0" if node.operation == "/" else "too large for a number"
+            notes.append(f"{name}: {counted(int(infinite.sum()), 'sample')} {why} left out")
             values[infinite] = np.nan
         channels[name] = Channel(values, unit=derived.units.get(name))
     return replace(log, channels=channels, notes=tuple(notes))

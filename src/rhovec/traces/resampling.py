@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import TraceError, counted
 from .cells import Kind
 from .logs import Channel, Log
 from .reading import MAX_JITTER, shortest_step
@@ -39,7 +39,7 @@ class Filled(NamedTuple):
 
     def __str__(self) -> str:
         parts = [
-            f"{n:,} {'sample' if n == 1 else 'samples'} {what} ({_shown(spans)})"
+            f"{counted(n, 'sample')} {what} ({_shown(spans)})"
             for n, what, spans in (
                 (self.made_up, "made up", self.made_up_spans),
                 (self.unknown, "unknown", self.unknown_spans),
@@ -174,8 +174,7 @@ def filled(
     if not len(at):
         return np.full(len(times), np.nan), np.zeros(len(times), bool)
     own, samples = log.times[at], channel.values[at]
-    # Times that differ by rounding only are the same.
-    close = max(1e-9 * step, 4 * float(np.spacing(abs(log.times).max())))
+    close = _rounding(log, step)
     before = np.searchsorted(own, times + close, side="right") - 1
     first = before < 0
     before = np.maximum(before, 0)
@@ -214,7 +213,13 @@ def _grid(log: Log, step: float) -> np.ndarray:
             f"{log.source}: a step of {step:g} s makes {points:,.0f} samples per channel; take a "
             "longer one"
         )
-    return np.asarray(log.times[0] + step * np.arange(int(points + 1e-9) + 1))
+    points += _rounding(log, step) / step
+    return np.asarray(log.times[0] + step * np.arange(int(points) + 1))
+
+
+def _rounding(log: Log, step: float) -> float:
+    """Times that differ by this or less are the same; seconds since 1970 are rounded more coarsely."""
+    return max(1e-9 * step, 4 * float(np.spacing(abs(log.times).max())))
 
 
 def _bins(times: np.ndarray, start: float, step: float, n: int) -> np.ndarray:
