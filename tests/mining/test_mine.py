@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rhovec as rv
+from rhovec.errors import RhovecError
 from rhovec.mining import Bounded, DecisionList, Mined, read_labelled
 
 NAMES = ["speed", "pressure"]
@@ -126,6 +127,19 @@ def test_costs_move_the_border() -> None:
     )
     assert dear.missed < balanced.missed <= plain.missed
     assert dear.alarms > balanced.alarms >= plain.alarms
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_earlier_rules_left_may_be_all_the_same(seed: int) -> None:
+    traces = np.zeros((12, 1, 5))
+    traces[:4] = np.random.default_rng(seed).normal(5, 1, (4, 1, 5))
+    labels = [*"aaaabbbbcccc"]
+    found = rv.mine(traces, labels, budget=300, folds=3, seed=seed)
+    assert isinstance(found, DecisionList)
+    assert found.classes == ["a", "b"] and found.predict(traces).tolist() == [*"aaaabbbbbbbb"]
+    assert "no rule for 'c': the traces that earlier rules left are all the same" in found.notes
+    with pytest.raises(RhovecError, match="all traces are the same"):
+        rv.mine(np.tile(np.arange(5.0), (12, 1, 1)), labels, budget=300)
 
 
 def test_several_classes_make_a_decision_list() -> None:

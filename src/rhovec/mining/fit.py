@@ -117,6 +117,8 @@ def mine(
         if given.count(few) < 2:
             raise RhovecError(TOO_FEW.format(few, given.count(few)))
         found_list = decide(values, given, classes, about, notes, two)
+        if not found_list.rules:
+            raise NoDifferenceError
         return _validated(found_list, values, given, classes, folds, seed, two)
     yes = classes[-1] if positive is None else positive
     (no,) = (c for c in classes if c != yes)
@@ -279,7 +281,7 @@ def _prepared(
     """Traces as the search takes them, without channels that are constant in them."""
     moves = np.flatnonzero(values.min(axis=(0, 2)) < values.max(axis=(0, 2)))
     if not len(moves):
-        raise NoDifferenceError("all traces are the same: no formula tells them apart")
+        raise NoDifferenceError
     scale = Scale.of(values[:, moves], [names[v] for v in moves.tolist()])
     return Data(scale.standardise(values[:, moves]), positive, costs, scale.flags), scale
 

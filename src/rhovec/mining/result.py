@@ -28,10 +28,8 @@ class Entry:
     missed: int  # positive traces that violate it
     alarms: int  # other traces that satisfy it
     accuracy: float  # on the training traces
-    held_out: (
-        float | None
-    )  # accuracy of formulae of at most this size on traces left out of the search
-    interval: Interval | None  # 95 % interval of it
+    held_out: float  # accuracy of formulae of at most this size on traces left out of the search
+    interval: Interval  # 95 % interval of it
     margin: float  # smallest distance of a right trace from the border, in channels' standard deviations
 
     @property
@@ -166,7 +164,7 @@ class Mined:
     @property
     def beats_chance(self) -> bool:
         """Whether the interval of the held-out accuracy lies above chance."""
-        return self.entry.interval is not None and self.entry.interval[0] > self.chance
+        return self.entry.interval[0] > self.chance
 
     @property
     def text(self) -> str:
@@ -228,8 +226,8 @@ class Mined:
                 "chosen": i == self.chosen,
                 "accuracy": one.accuracy,
                 "held_out": one.held_out,
-                "low": None if one.interval is None else one.interval[0],
-                "high": None if one.interval is None else one.interval[1],
+                "low": one.interval[0],
+                "high": one.interval[1],
                 "missed": one.missed,
                 "alarms": one.alarms,
                 "margin": one.margin,
@@ -253,7 +251,7 @@ class Mined:
         return "\n".join(lines)
 
     def all_notes(self) -> list[str]:
-        if self.beats_chance or self.entry.interval is None:
+        if self.beats_chance:
             return list(self.notes)
         return [
             f"held-out accuracy is not above chance ({self.chance:.3g}): on new traces this formula "
@@ -263,16 +261,12 @@ class Mined:
 
 
 def _accuracy(one: Entry) -> str:
-    training = f"training accuracy {one.accuracy:.4g}"
-    if one.held_out is None or one.interval is None:
-        return f"{training}, not validated"
     low, high = one.interval
-    return f"{training}, held-out {one.held_out:.4g} ({low:.4g} to {high:.4g})"
+    held = f"held-out {one.held_out:.4g} ({low:.4g} to {high:.4g})"
+    return f"training accuracy {one.accuracy:.4g}, {held}"
 
 
 def _interval(one: Entry) -> str:
-    if one.held_out is None or one.interval is None:
-        return "-"
     return f"{one.held_out:.3f} ({one.interval[0]:.3f}-{one.interval[1]:.3f})"
 
 

@@ -32,7 +32,8 @@ PATIENCE = 0.4  # share of the budget without a better front after which the sea
 
 
 class NoDifferenceError(RhovecError):
-    """All traces are the same."""
+    def __init__(self) -> None:
+        super().__init__("all traces are the same: no formula tells them apart")
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,7 @@ class Search:
                 break
             found = scan(self.data)
             if not self.certificates and found and not found.best:
-                raise NoDifferenceError("all traces are the same: no formula tells them apart")
+                raise NoDifferenceError
             if found is None or not found.best:  # on this grid, none is true on some traces only
                 continue
             self.certificates.append(found.certificate())

@@ -11,6 +11,7 @@ import numpy as np
 from .data import Data, Scale
 from .result import About, Interval, Mined, Wrong, as_labels
 from .scan import one_operator
+from .search import NoDifferenceError
 
 QUICK_TIMES = 24  # bounds of the scan that decides which class comes next
 
@@ -110,6 +111,7 @@ def decide(
     """Mine a decision list; mine_two(values, is_positive, (others, class)) mines one rule.
 
     The next rule is always for the class that one operator over one atom tells best from the rest.
+    Without rules, nothing tells the traces apart.
     """
     given = np.array([classes.index(label) for label in labels])
     left, taken = list(range(len(classes))), np.zeros(len(values), bool)
@@ -129,7 +131,14 @@ def decide(
             continue
         chosen = min(left, key=lambda c: _quick_loss(values[here], given[here] == c))
         others = "other" if len(left) > 2 else classes[next(c for c in left if c != chosen)]
-        rule = mine_two(values[here], given[here] == chosen, (others, classes[chosen]))
+        try:
+            rule = mine_two(values[here], given[here] == chosen, (others, classes[chosen]))
+        except NoDifferenceError:
+            keep = max(left, key=lambda c: counts[c])
+            names = ", ".join(repr(classes[c]) for c in left if c != keep)
+            notes.append(f"no rule for {names}: the traces that earlier rules left are all the same")
+            left = [keep]
+            break
         rules.append(rule)
         taken |= about.robustness(rule.formula, values) >= 0
         left.remove(chosen)
