@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import rhovec
-from rhovec.cli import app
+from rhovec.cli import app, output
 from rhovec.cli.messages import ARGUMENTS, HINTS, in_options
-from rhovec.cli.output import printable, write_csv
+from rhovec.cli.output import printable, save_table, write_csv
 
 runner = CliRunner()
 PACKAGE = Path(rhovec.__file__).parent
@@ -218,3 +219,29 @@ def test_nothing_prints_past_these_guards() -> None:
             assert not re.search(r"\bConsole\(|csv\.writer", text), path.name
         if path.name not in ("output.py", "search.py", "demo.py"):  # which shows our own texts
             assert "rich.text" not in text, path.name
+
+
+# -- parquet ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 100])
+def test_types_of_columns_do_not_depend_on_the_size_of_batches(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "BATCH", batch)
+    rows: list[dict[str, Any]] = [
+        {"name": "a", "n": 1, "rho": None, "never": None, "held": True},
+        {"name": "b", "n": 2, "rho": None, "never": None, "held": None},
+        {"name": "c", "n": None, "rho": 2.5, "never": None, "held": False},
+        {"name": "d", "n": 4, "rho": 3.0, "never": None, "held": True},
+        {"name": "e", "n": 5, "rho": None, "never": None, "held": True},
+    ]
+    save_table(tmp_path / "a.parquet", rows)
+    table = pyarrow.parquet.read_table(tmp_path / "a.parquet")
+    assert table.to_pylist() == rows
+    assert [str(kind) for kind in table.schema.types] == (
+        ["string", "int64", "double", "string", "bool"]
+    )
+    save_table(tmp_path / "b.parquet", [], ["name", "n"])
+    empty = pyarrow.parquet.read_table(tmp_path / "b.parquet")
+    assert empty.num_rows == 0 and empty.column_names == ["name", "n"]

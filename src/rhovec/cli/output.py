@@ -124,25 +124,24 @@ def write_records(
 def write_parquet(
     stream: IO[bytes], records: Iterable[Mapping[str, Any]], header: Sequence[str]
 ) -> None:
-    """Records with the same fields as a parquet file; the first batch decides the columns' types."""
+    """Records with the same fields as a parquet file; rows wait until every column has a type."""
     parquet = needed("pyarrow.parquet", "writing .parquet files", "data")
     import pyarrow
 
-    several, writer = iter(records), None
-    types = {bool: pyarrow.bool_(), int: pyarrow.int64(), float: pyarrow.float64()}
-    try:
-        while (batch := list(islice(several, BATCH))) or writer is None:
-            names = list(batch[0]) if batch else list(header)
-            columns = {name: [_plain(record[name]) for record in batch] for name in names}
-            if writer is None:
-                kinds = [next((type(v) for v in c if v is not None), str) for c in columns.values()]
-                fields = [types.get(kind, pyarrow.string()) for kind in kinds]
-                schema = pyarrow.schema(list(zip(names, fields, strict=True)))
-                writer = parquet.ParquetWriter(stream, schema)
-            writer.write_table(pyarrow.table(columns, schema=schema))
-    finally:
-        if writer is not None:
-            writer.close()
+    def table_of(batch: list[Mapping[str, Any]]) -> Any:
+        names = list(batch[0] if batch else header)
+        return pyarrow.table({name: [_plain(row[name]) for row in batch] for name in names})
+
+    several = iter(records)
+    table = table_of(list(islice(several, BATCH)))
+    while pyarrow.null() in table.schema.types and (batch := list(islice(several, BATCH))):
+        table = pyarrow.concat_tables([table, table_of(batch)], promote_options="permissive")
+    untyped = {pyarrow.null(): pyarrow.string()}
+    schema = pyarrow.schema([(f.name, untyped.get(f.type, f.type)) for f in table.schema])
+    with parquet.ParquetWriter(stream, schema) as writer:
+        writer.write_table(table.cast(schema))
+        while batch := list(islice(several, BATCH)):
+            writer.write_table(table_of(batch).cast(schema))
 
 
 def _joined(value: Any) -> Any:

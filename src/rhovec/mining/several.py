@@ -136,7 +136,9 @@ def decide(
         except NoDifferenceError:
             keep = max(left, key=lambda c: counts[c])
             names = ", ".join(repr(classes[c]) for c in left if c != keep)
-            notes.append(f"no rule for {names}: the traces that earlier rules left are all the same")
+            notes.append(
+                f"no rule for {names}: the traces that earlier rules left are all the same"
+            )
             left = [keep]
             break
         rules.append(rule)
