@@ -431,6 +431,7 @@ def in_process(code: str, *arguments: str, folder: Path, stdout: Any = None) -> 
         "index build new -F many.stl --n-traces 20",
         "index add library -F many.stl",
         "corpus build corpus2 --families 2",
+        "robustness -F many.stl -t good.csv --results results",
     ],
 )
 def test_a_write_that_fails_leaves_the_old_file(line: str, folder: Path) -> None:

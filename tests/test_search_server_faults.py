@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ import rhovec as rv
 from rhovec.errors import RhovecError
 from rhovec.search import Index, database
 
-from .servers import Postgres, execute
+from .servers import Postgres, execute, value
 from .soak.harness import Hashed
 from .soak.servers import kill_server, write_and_read
 
@@ -92,6 +93,26 @@ def once(words: list[bytes], when: str) -> Callable[[bytes], str]:
 
 
 CONFIRMED = [b"INSERT INTO rhovec.changes", b"COMMIT"]
+
+
+def test_a_database_that_cannot_be_used_is_left_at_once(
+    url: str, pg: Postgres, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = url.replace(str(pg.port), str(proxy.port))
+    with Index.build(["x > 1"], place, library="a", vectors=Hashed()) as index:
+        proxy.cut = once([b"SELECT"], "before")
+        monkeypatch.setattr(database, "PGVECTOR", (99, 0))
+        began = time.monotonic()
+        with pytest.raises(RhovecError, match="but 99.0 is needed; update the extension"):
+            index.search("x > 1")
+        assert time.monotonic() - began < database.WAIT / 2
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rhovec'"
+    while value(url, query):  # the server notices a moment later
+        assert time.monotonic() - began < 20
+    monkeypatch.undo()
+    proxy.cut = once([b"pg_extension"], "before")
+    with pytest.raises(RhovecError, match="cannot connect to the server: "):
+        Index.open(place, library="a", vectors=Hashed())
 
 
 def test_a_lost_confirmation_is_looked_up(

@@ -159,16 +159,19 @@ def _write(out: str, name: str, table: Any) -> None:
 
     stream = io.BytesIO()
     parquet.write_table(table, stream, compression="zstd")
-    if remote_name(out) is None:
-        write_file(Path(out) / name, stream.getvalue())
-        return
-    system, path = file_system(out)
 
     def send() -> None:
+        if remote_name(out) is None:
+            write_file(Path(out) / name, stream.getvalue())
+            return
+        system, path = file_system(out)
         with system.open_output_stream(f"{path}/{name}") as sink:  # there when it is closed
             sink.write(stream.getvalue())
 
-    patient(out, send)
+    try:
+        patient(out, send)
+    except OSError as error:
+        raise RhovecError(f"{out}: cannot be written: {first_line(error)}") from None
 
 
 def _read(kind: type[P], out: str, name: str) -> P:

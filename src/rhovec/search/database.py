@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, LiteralString, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -156,7 +156,7 @@ class Database:
         """
         try:
             self._reconnect()
-        except RhovecError:
+        except _Away:
             raise RhovecError(
                 f"the connection to {self.name} was lost while a change was being confirmed, and the "
                 f"server has not come back in {WAIT:g} s; repeat the call on this index when it has: "
@@ -236,12 +236,17 @@ class Database:
     # -- connections -----------------------------------------------------------------------
 
     def _connect(self) -> Connection[Row]:
-        try:
-            connection = psycopg.connect(**self._settings, autocommit=True, prepare_threshold=None)
-        except psycopg.Error as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise RhovecError(f"cannot connect to {self.name}: {reason}") from None
-        self.learn_types(connection)
+        with ExitStack() as undo:
+            try:
+                connection = psycopg.connect(
+                    **self._settings, autocommit=True, prepare_threshold=None
+                )
+                undo.callback(connection.close)
+                self.learn_types(connection)
+            except psycopg.Error as error:
+                reason = str(error).strip().partition("\n")[0]
+                raise _Away(f"cannot connect to {self.name}: {reason}") from None
+            undo.pop_all()
         return connection
 
     def _reconnect(self) -> Connection[Row]:
@@ -251,7 +256,7 @@ class Database:
             try:
                 self._connection = self._connect()
                 return self._connection
-            except RhovecError:
+            except _Away:
                 if time.monotonic() > end:
                     raise
                 time.sleep(PAUSE)
@@ -293,6 +298,10 @@ class _Undone(Exception):
 
 class _Lost(RhovecError):
     """The connection broke."""
+
+
+class _Away(RhovecError):
+    """The server cannot be reached."""
 
 
 class _Bytes(Dumper):
