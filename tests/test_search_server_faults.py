@@ -103,7 +103,7 @@ def test_a_database_that_cannot_be_used_is_left_at_once(
         proxy.cut = once([b"SELECT"], "before")
         monkeypatch.setattr(database, "PGVECTOR", (99, 0))
         began = time.monotonic()
-        with pytest.raises(RhovecError, match="but 99.0 is needed; update the extension"):
+        with pytest.raises(RhovecError, match="is needed; update the extension"):
             index.search("x > 1")
         assert time.monotonic() - began < database.WAIT / 2
     query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'rhovec'"

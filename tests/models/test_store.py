@@ -279,6 +279,26 @@ def test_a_saver_waits_for_another(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+def test_a_model_saved_beside_a_decoder_comes_before_or_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_tiny(tmp_path)
+    inner = store._decoder_bytes
+    other = threading.Thread(target=lambda: save_tiny(tmp_path, dimension=48))
+
+    def meanwhile(tensors: Any) -> bytes:
+        other.start()
+        other.join(0.3)
+        return inner(tensors)
+
+    monkeypatch.setattr(store, "_decoder_bytes", meanwhile)
+    config, tensors = tiny_decoder()
+    store.save_decoder(tmp_path, config.to_dict(), tensors, {})
+    other.join()
+    assert store.read(tmp_path)[0]["encoder"]["dimension"] == 48
+    assert store.read_decoder(tmp_path) is None
+
+
 def test_a_decoder_comes_back_beside_the_encoder(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     encoder = store.read(tmp_path)

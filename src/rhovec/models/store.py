@@ -19,7 +19,8 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,15 +99,18 @@ def save_decoder(
     decoder_config: the fields of DecoderConfig; facts: those that `DECODER_FACTS` names.
     """
     _check_names(facts, DECODER_FACTS, "a decoder")
-    config, _ = read(folder)
-    config["decoder"] = {"config": dict(decoder_config)}
-    config["decoder"] |= {name: facts.get(name, kind()) for name, kind in DECODER_FACTS.items()}
-    decoder = _decoder_config(config, "the decoder")
-    _check_tensors(tensors, decoder.shapes(), "the decoder")
-    config["format"] = FORMAT_INT8
-    data = _decoder_bytes(tensors)
-    config["sha256"][DECODER] = hashlib.sha256(data).hexdigest()
-    _write(Path(folder), {DECODER: data}, config, whole=False)
+    folder = Path(folder)
+    _read_config(folder)  # is there a model?
+    with _held(folder) as held:  # nobody saves another model between reading and writing
+        config, _ = read(folder)
+        config["decoder"] = {"config": dict(decoder_config)}
+        config["decoder"] |= {name: facts.get(name, kind()) for name, kind in DECODER_FACTS.items()}
+        decoder = _decoder_config(config, "the decoder")
+        _check_tensors(tensors, decoder.shapes(), "the decoder")
+        config["format"] = FORMAT_INT8
+        data = _decoder_bytes(tensors)
+        config["sha256"][DECODER] = hashlib.sha256(data).hexdigest()
+        _put(folder, {DECODER: data}, config, held)
 
 
 def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None:
@@ -468,32 +472,40 @@ def tensors_in(data: bytes, where: str) -> dict[str, np.ndarray]:
         raise RhovecError(f"{where}: not a safetensors file of numbers: {error}") from None
 
 
-def _write(
-    folder: Path, weights: dict[str, bytes], config: dict[str, Any], whole: bool = True
-) -> None:
-    """Write the weights, the card, and the config last.
+def _write(folder: Path, weights: dict[str, bytes], config: dict[str, Any]) -> None:
+    """Write a model whose weights are these. Those of another one are removed, and its traces, which
+    may be confidential."""
+    with _held(folder, make=True) as held:
+        _put(folder, weights, config, held)
+        for old in {WEIGHTS, DECODER, TRACES} - weights.keys():
+            (folder / old).unlink(missing_ok=True)
 
-    whole: these are all weights of the model. Those of another one are removed: its traces may be
-    confidential.
-    """
-    config = json.loads(json.dumps(config, allow_nan=False))  # as it will be read
-    config[DIGEST] = digest_of(config)
-    text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
-    files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
+
+@contextmanager
+def _held(folder: Path, make: bool = False) -> Iterator[bool]:
+    """Keep others from writing into a folder. make: the folder too, if it is not there."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if make:
+            folder.mkdir(parents=True, exist_ok=True)
         with locked(folder) as held:
             if (folder / SPACE).exists():
                 raise RhovecError(
                     f"{folder}: there is a space in this folder; save the model in another one"
                 )
             remove_leftovers(folder, held)
-            for file, content in files.items():
-                write_file(folder / file, content, locked=held)
-            for old in {WEIGHTS, DECODER, TRACES} - weights.keys() if whole else ():
-                (folder / old).unlink(missing_ok=True)
+            yield held
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
+
+
+def _put(folder: Path, weights: dict[str, bytes], config: dict[str, Any], held: bool) -> None:
+    """Write weights, the card, and the config last."""
+    config = json.loads(json.dumps(config, allow_nan=False))  # as it will be read
+    config[DIGEST] = digest_of(config)
+    text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
+    files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
+    for file, content in files.items():
+        write_file(folder / file, content, locked=held)
 
 
 def _checked_file(path: Path, config: Mapping[str, Any]) -> bytes:
