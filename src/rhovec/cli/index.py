@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
-from ..formula.requirements import name_of
+from ..formula.requirements import heading
 from .inputs import (
     formulae_of,
     naming,
@@ -535,14 +535,14 @@ def show(
     for own, hits in zip(facts, found, strict=True):
         names = ("id", "requirement", "similarity", "kernel", "formula", "tags")
         *_, (kind, text) = own.items()
-        label = name_of(own.get("query_id", ""), own.get("query_title", "")) or text
+        label = heading(own.get("query_id", ""), own.get("query_title", "")) or text
         table = Table(*names, title_justify="left", title=cell(f"{kind}: {label}"))
         for hit in hits:
             exact = "" if hit.kernel is None else f"{hit.kernel:.4f}"
             if hit.standard_error is not None:
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
-                str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
+                str(hit.id), cell(heading(hit.requirement or "", hit.title)),
                 f"{hit.similarity:.4f}", exact, cell(hit.formula.to_text(dt=dt)),
                 cell(", ".join(hit.tags)),
             )  # fmt: skip
