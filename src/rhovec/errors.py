@@ -98,14 +98,18 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def needed(module: str, what: str, extra: str) -> Any:
-    """Import a module of an optional library that `what` needs, or say which extra installs it."""
+def needed(module: str, what: str, extra: str, instead: str = "") -> Any:
+    """Import a module of an optional library that `what` needs, or say which extra installs it.
+
+    instead: what else to do, if it does not take the library at all.
+    """
     try:
         return import_module(module)
     except ImportError:
         library = module.partition(".")[0]
         raise MissingDependencyError(
             f'{what} needs {library}: pip install "rhovec[{extra}]"'
+            + (instead and f", or {instead}")
         ) from None
 
 
