@@ -86,6 +86,13 @@ class Batch(NamedTuple):
     vectors: np.ndarray
 
 
+def require_dimension(batch: Batch, facts: Facts, name: str) -> None:
+    """Refuse vectors that are longer or shorter than those of the library called `name`."""
+    width = batch.vectors.shape[1]
+    if width != facts.dimension:
+        raise RhovecError(f"{name} has vectors of {facts.dimension} numbers, not of {width}")
+
+
 @dataclass(frozen=True)
 class Entry:
     """What a library holds about one formula, besides its vector."""
