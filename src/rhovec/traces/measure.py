@@ -255,6 +255,12 @@ def _whole(name: str, value: int) -> int:
     return int(value)
 
 
+def varying(values: np.ndarray) -> np.ndarray:
+    """(V,) bool: which channels of traces (N, V, P) take more than one value."""
+    moves: np.ndarray = values.min(axis=(0, 2)) < values.max(axis=(0, 2))
+    return moves
+
+
 def refuse_table(values: Any, what: str) -> None:
     """Refuse a data frame, whose samples are rows where a trace's are columns, and a dict."""
     if hasattr(values, "columns"):
