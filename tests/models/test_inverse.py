@@ -354,6 +354,9 @@ def test_bad_numbers_of_answers(model: Model) -> None:
     vector = model.embed(FORMULAE[0])
     with pytest.raises(RhovecError, match="k must be 1"):
         model.decode(vector, k=0)
+    for wrong in ("a", 1.5, True, None):
+        with pytest.raises(RhovecError, match="k must be a whole number, not"):
+            model.decode(vector, k=wrong)
     with pytest.raises(RhovecError, match="samples must be 0"):
         model.decode(vector, samples=-1)
 

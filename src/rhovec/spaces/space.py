@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import RhovecError, RhovecWarning, TraceError
+from ..errors import RhovecError, RhovecWarning, TraceError, whole
 from ..formula import Formula
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, is_single
@@ -107,8 +107,7 @@ class Space:
         """
         if not isinstance(error, int | float) or not 0 < error < 1:
             raise RhovecError(f"error must be above 0 and below 1, not {error!r}")
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise RhovecError(f"seed must be a whole number >= 0, not {seed!r}")
+        seed = whole(seed, "seed", least=0)
         if not isinstance(centred, bool):
             raise RhovecError(f"centred must be True or False, not {centred!r:.80}")
         given = as_given(traces, variables)
@@ -261,8 +260,7 @@ class Space:
         target: vectors of this space, robustness on its traces, (N,) or (B, N), which need not be any
             formula's, or formulae. `front` gives the same with similarities.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise RhovecError(f"k must be a whole number, 1 or more, not {k!r}")
+        k = whole(k, "k", least=1)
         found = self.front(target, progress=progress)
         single = not found or isinstance(found[0], Found)
         groups = [
