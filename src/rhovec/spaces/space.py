@@ -27,7 +27,7 @@ from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, is_single
 from ..formula.simplify import simplify
 from ..kernel import CentredKernel, Progress, StlKernel, drop_axes, kernel_of_cosine
-from ..models.inverse import PARSIMONY, Found, unit_rows
+from ..models.inverse import Found, unit_rows
 from ..models.model import Step, interpolated
 from ..traces import TraceMeasure
 from . import store
@@ -293,9 +293,7 @@ class Space:
             formulae = [*group, *([simplify(given[i])] if given else [])]
             products = self.embed(formulae, warn=False) @ vector
             near = np.clip(products, -1, 1).astype(np.float64)
-            kept = front(
-                [Found(*one) for one in zip(formulae, near.tolist(), strict=True)], PARSIMONY
-            )
+            kept = front([Found(*one) for one in zip(formulae, near.tolist(), strict=True)])
             out.append([
                 Found(one.formula, float(kernel_of_cosine(one.similarity, self.sigma2))) for one in kept
             ])  # fmt: skip
