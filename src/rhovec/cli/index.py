@@ -40,11 +40,13 @@ from .output import (
     write_records,
 )
 from .shared import (
+    SIGMA2,
     TRACES,
     JsonLines,
     JsonObject,
     Reading,
     SchemaFile,
+    Sigma2,
     TraceReading,
     grouped,
     option,
@@ -129,10 +131,7 @@ def build(
     seed: Annotated[
         int | None, option(help="Seed of the random traces (default: 0).", rich_help_panel=TRACES)
     ] = None,
-    sigma2: Annotated[
-        float | None,
-        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
-    ] = None,
+    sigma2: Sigma2 = None,
     as_json: JsonObject = False,
 ) -> None:
     """Make a new library.
@@ -163,7 +162,7 @@ def build(
         standardised(requirements, known),
         traces,
         n_traces,
-        0.2 if sigma2 is None else sigma2,
+        SIGMA2 if sigma2 is None else sigma2,
         seed or 0,
     )
     kept = None if known or schema_for(made, None) else reading.kept(traces)
