@@ -42,7 +42,7 @@ def case_of(system: str, own: OwnTraces) -> Case:
 
 
 def errors(own: OwnTraces, model: rv.Model, count: int) -> dict[str, float]:
-    """Of the stored model, against the exact kernels."""
+    """Errors of the stored model against the exact kernels."""
 
     def embed(programs: Programs, kind: Any) -> np.ndarray:
         assert model.schema
@@ -53,7 +53,7 @@ def errors(own: OwnTraces, model: rv.Model, count: int) -> dict[str, float]:
 
 
 def answers(case: Case, model: rv.Model, count: int) -> dict[str, Any]:
-    """Of the model's decoder, of the exact space, and of the shipped decoder."""
+    """Formulae that the model's decoder, the exact space and the shipped decoder answer, judged."""
     space = rv.Space.fit(case.fit, case.variables, **case.options)
     requests = requested(space, count, SEED)
     ways: dict[str, Any] = {"distilled decoder": model, "exact space": space}

@@ -174,13 +174,13 @@ def scale(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def measure_memory(folder: Path, seed: int) -> list[dict[str, Any]]:
-    """By how much a call of rhovec grows the process, beside the size of what it returns."""
+    """How much memory a call of rhovec adds to the process, and the size of what it returns."""
     points, rows = 100, []
     path = saved(folder, 16000, points, seed)[1]
     bag = [program(phi) for phi in random_formulae(4000, seed)]
     warm_up = item(bag[:10], path, 10, trace=False)
     for b, n in ((250, 4000), (1000, 4000), (4000, 4000), (1000, 1000), (1000, 16000)):
-        # A process each: memory that an earlier call has freed would be used again unseen.
+        # A new process for each: reuse of memory that an earlier call had freed would not be seen.
         answer = ask("rhovec", [warm_up, item(bag[:b], path, n, trace=False, memory=True)])[1]
         rows.append({
             "part": "memory", "formulae": b, "n": n, "points": points, "peer": "rhovec",

@@ -224,7 +224,7 @@ def check(
         print(f"\nwritten: {', '.join(map(str, written))}")
     if messages:
         sys.stdout.flush()
-        note(f"{counted(len(messages), 'thing')} could not be read or checked:", *_first(messages))
+        note(f"{counted(len(messages), 'problem')} while reading or checking:", *_first(messages))
     if status := report.status(fail_open):
         raise typer.Exit(status)
 

@@ -144,10 +144,11 @@ class Backend(ABC):
     def neighbours(
         self, lowest: float, done: Collection[int], progress: Progress | None = None
     ) -> Iterator[list[Found]]:
-        """For one entry after the other: itself and all others at least this near to it.
+        """For each entry in turn: itself and its neighbours, whose inner product with it is at least
+        `lowest`.
 
-        lowest: an inner product. Entries without such others are left out, and so are ids in `done`,
-        to which the caller adds while it iterates.
+        Entries without neighbours are left out, and so are the ids in `done`, to which the caller adds
+        while it iterates.
         """
 
     @abstractmethod

@@ -297,9 +297,10 @@ class Decoder:
     def _joined(
         self, target: np.ndarray, phi: Formula, joints: Others, n: int, different: bool = False
     ) -> list[tuple[Formula, int]]:
-        """Those n of the other formulae, each with an operator, that bring one closest to the target.
+        """The n formulae of `joints`, each with an operator, that bring `phi` closest to the target when
+        they are joined with it.
 
-        different: one per structure and operator, among the SCANNED closest.
+        different: only one per structure and operator, of the SCANNED closest.
         """
         chosen, others, traces, kinds = joints
         leading = principal(self.basis.shape[1])
