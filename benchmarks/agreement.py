@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import rhovec as rv
-from common import save
+from common import command, save, table
 from peers import PINS, ask, closed_until, item, machine, program, random_walks
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula, compose
@@ -353,12 +353,14 @@ def report(rows: list[dict[str, Any]], formulae: int) -> str:
         "(`padding='last'`) and pytelo reads samples as they are (`kind='linear'`, "
         "`max_robustness=inf`), except where a row says defaults.",
         "",
-        "| situation | " + " | ".join(f"{peer} {versions[peer]}" for peer in PINS) + " |",
-        "|---" * (1 + len(PINS)) + "|",
+        *table(
+            ["situation", *(f"{peer} {versions[peer]}" for peer in PINS)],
+            [
+                [one.name, *(cell(by_place.get((one.name, peer))) for peer in PINS)]
+                for one in SITUATIONS
+            ],
+        ),
     ]
-    for situation in SITUATIONS:
-        cells = [cell(by_place.get((situation.name, peer))) for peer in PINS]
-        lines.append(f"| {situation.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -368,7 +370,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # hundreds of formulae, each compiled once
-    command = f"python benchmarks/agreement.py --formulae {given.formulae} --seed {given.seed}"
     x = random_walks(TRACES, POINTS, given.seed)
     drawn: list[list[tuple[Formula, np.ndarray, np.ndarray]]] = []  # formula, ours, columns
     for number, situation in enumerate(SITUATIONS):
@@ -378,7 +379,7 @@ def main() -> int:
         masks = [situation.times(f, y[:, 1:]) for f, y in zip(formulae, values, strict=True)]
         columns = [np.concatenate([mask[:1], mask]) for mask in masks]
         drawn.append(list(zip(formulae, values, columns, strict=True)))
-    common = {"command": command, "seed": given.seed, "machine": machine()}
+    common = {"command": command(), "seed": given.seed, "machine": machine()}
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "traces.npy")

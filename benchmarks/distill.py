@@ -81,6 +81,11 @@ def from_test_bed(name: str, quick: bool) -> OwnTraces:
     return OwnTraces.of(fit, dt=bed.dt, schema=bed.schema(fit.values), held_out=test)
 
 
+def own_traces(system: str, files: dict[str, Path], quick: bool) -> OwnTraces:
+    """The traces of a system: of the .npz file with its name, or of the test bed."""
+    return from_file(files[system], quick) if system in files else from_test_bed(system, quick)
+
+
 # Kinds of formulae: random ones, as `rv.random_formulae` draws them; and rewritten ones, three times as
 # large: members of families, of which a quarter began as requirements.
 KINDS: dict[str, dict[str, Any]] = {
@@ -314,11 +319,7 @@ def main() -> None:
     names = [*files, EIGHT, *(DECODED if options.recipe == "adapt" else ())]
     if unknown := set(options.only or ()) - set(names):
         parser.error(f"--only: there is no system {min(unknown)!r}; there are {', '.join(names)}")
-    owns = {
-        system: from_file(files[system], options.quick) if system in files
-        else from_test_bed(system, options.quick)
-        for system in options.only or names
-    }  # fmt: skip
+    owns = {name: own_traces(name, files, options.quick) for name in options.only or names}
     judges: dict[str, Judge] = {}
     shipped = load(device=options.device)
     for system, own in owns.items():

@@ -21,7 +21,7 @@ import numpy as np
 
 import rhovec as rv
 from common import RESULTS, command, head, save, table
-from distill import ERRORS, SEED, SYSTEMS, TRACES, UNSEEN, Judge, systems
+from distill import ERRORS, SEED, SYSTEMS, TRACES, UNSEEN, Judge, own_traces
 from rhovec import machine
 from rhovec.formula.programs import Programs
 from rhovec.training.own import OwnTraces
@@ -42,7 +42,7 @@ def case_of(system: str, own: OwnTraces) -> Case:
 
 
 def errors(own: OwnTraces, model: rv.Model, count: int) -> dict[str, float]:
-    """Of the stored model, against the exact kernels."""
+    """Errors of the stored model against the exact kernels."""
 
     def embed(programs: Programs, kind: Any) -> np.ndarray:
         assert model.schema
@@ -53,7 +53,7 @@ def errors(own: OwnTraces, model: rv.Model, count: int) -> dict[str, float]:
 
 
 def answers(case: Case, model: rv.Model, count: int) -> dict[str, Any]:
-    """Of the model's decoder, of the exact space, and of the shipped decoder."""
+    """Formulae that the model's decoder, the exact space and the shipped decoder answer, judged."""
     space = rv.Space.fit(case.fit, case.variables, **case.options)
     requests = requested(space, count, SEED)
     ways: dict[str, Any] = {"distilled decoder": model, "exact space": space}
@@ -120,9 +120,9 @@ def main() -> None:
         given = given.replace(str(path), f"models/{path.name}")
     before = options.out / "distilled.json"
     cases = json.loads(before.read_text())["cases"] if before.exists() else {}
-    owns = dict(systems(options.npz, options.quick))
+    files = {path.stem: path for path in options.npz}
     for folder in options.models:
-        own, model = owns[folder.name], rv.load(folder)
+        own, model = own_traces(folder.name, files, options.quick), rv.load(folder)
         cases[folder.name] = {
             "command": given, "seed": SEED, "machine": machine.facts(),
             "errors": errors(own, model, 300 if options.quick else UNSEEN),

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 import rhovec as rv
-from common import save
+from common import command, save, table
 from peers import ask, item, machine, program
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
 from rhovec.robustness.reference import robustness_trace
-from robustness import FORMULAE, REPEATS, SECONDS, N, figures, number, saved, table, with_ratios
+from robustness import FORMULAE, REPEATS, SECONDS, N, figures, number, saved, with_ratios
 
 TEMPERATURE = 0.1
 LIBRARIES = ("rhovec", "stljax", "stlcgpp")
@@ -179,12 +179,12 @@ def measure(folder: Path, seed: int, peer: str, points: int, to: str) -> list[di
 
 def report(rows: list[dict[str, Any]]) -> str:
     """The page in Markdown."""
-    host, command, seed = rows[0]["machine"], rows[0]["command"], rows[0]["seed"]
+    host, given, seed = rows[0]["machine"], rows[0]["command"], rows[0]["seed"]
     used = ("numpy", "torch", "stljax", "jax", "stlcgpp")
     versions = ", ".join(f"{name} {host['versions'][name]}" for name in used)
     out = [
         "# Gradients on the CPU", "",
-        f"Command: `{command}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
+        f"Command: `{given}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
         f"{host['load']:g} at the start, Python {host['python']}; {versions}.", "",
         "One call is forward and backward: robustness of one formula at time 0 on n traces (random "
         "walks of three variables, float32), summed, and the gradient of the sum. Times are medians "
@@ -204,7 +204,7 @@ def report(rows: list[dict[str, Any]]) -> str:
         for points in (100, 1000):
             out += [f"## To the traces, {kind}, {points} points", ""]
             out += table(
-                "formula | library | n | µs a trace | quartiles | ratio | first ms | right",
+                ["formula", "library", "n", "µs a trace", "quartiles", "ratio", "first ms", "right"],
                 [
                     [name, r["peer"], str(r["n"]), *times(r), number(r["ratio"]),
                      number(r["first_ms"]), r["right"]]
@@ -214,16 +214,17 @@ def report(rows: list[dict[str, Any]]) -> str:
                     == ("traces", kind, points, name)
                 ],
             )  # fmt: skip
+            out.append("")
     out += ["## To the thresholds (rhovec)", ""]
     out += table(
-        "minima | points | formula | n | µs a trace | quartiles | right",
+        ["minima", "points", "formula", "n", "µs a trace", "quartiles", "right"],
         [
             [r["kind"], str(r["points"]), r["formula"], str(r["n"]), *times(r), r["right"]]
             for r in rows
             if r["to"] == "thresholds"
         ],
     )
-    return "\n".join(out)
+    return "\n".join([*out, ""])
 
 
 def times(row: dict[str, Any]) -> list[str]:
@@ -234,8 +235,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Speed of gradients on the CPU.")
     parser.add_argument("--seed", type=int, default=0)
     seed = parser.parse_args().seed
-    command = f"python benchmarks/gradients.py --seed {seed}"
-    common = {"command": command, "seed": seed, "machine": machine()}
+    common = {"command": command(), "seed": seed, "machine": machine()}
     asked = [(peer, "traces") for peer in LIBRARIES] + [("rhovec", "thresholds")]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import rhovec as rv
-from common import RESULTS, save
+from common import RESULTS, command, save, table
 from peers import PINS, Program, ask, closed_until, item, machine, program, random_walks
 from rhovec.formula import operators as ops
 from rhovec.formula.core import Formula
@@ -174,13 +174,13 @@ def scale(folder: Path, seed: int) -> list[dict[str, Any]]:
 
 
 def measure_memory(folder: Path, seed: int) -> list[dict[str, Any]]:
-    """By how much a call of rhovec grows the process, beside the size of what it returns."""
+    """How much memory a call of rhovec adds to the process, and the size of what it returns."""
     points, rows = 100, []
     path = saved(folder, 16000, points, seed)[1]
     bag = [program(phi) for phi in random_formulae(4000, seed)]
     warm_up = item(bag[:10], path, 10, trace=False)
     for b, n in ((250, 4000), (1000, 4000), (4000, 4000), (1000, 1000), (1000, 16000)):
-        # A process each: memory that an earlier call has freed would be used again unseen.
+        # A new process for each: reuse of memory that an earlier call had freed would not be seen.
         answer = ask("rhovec", [warm_up, item(bag[:b], path, n, trace=False, memory=True)])[1]
         rows.append({
             "part": "memory", "formulae": b, "n": n, "points": points, "peer": "rhovec",
@@ -228,21 +228,16 @@ def right_text(row: dict[str, Any]) -> str:
     return "up to the horizon" if row["right_inside"] == 1 else f"{100 * row['right']:.3g} %"
 
 
-def table(head: str, lines: list[list[str]]) -> list[str]:
-    rule = "|---" * len(head.split(" | ")) + "|"
-    return [f"| {head} |", rule, *(f"| {' | '.join(line)} |" for line in lines), ""]
-
-
 def report(rows: list[dict[str, Any]]) -> str:
     """The page in Markdown."""
-    host, command, seed = rows[0]["machine"], rows[0]["command"], rows[0]["seed"]
+    host, given, seed = rows[0]["machine"], rows[0]["command"], rows[0]["seed"]
     parts = {part: [r for r in rows if r["part"] == part] for part in dict.fromkeys(
         r["part"] for r in rows)}  # fmt: skip
     versions = ", ".join(f"{name} {v}" for name, v in host["versions"].items())
     busy = "**The machine was busy with other work: times and ratios are rough.** "
     out = [
         "# Robustness on the CPU", "",
-        f"Command: `{command}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
+        f"Command: `{given}`; seed {seed}. Machine: {host['cpu']}, {host['cores']} cores, load "
         f"{host['load']} at the start, Python {host['python']}; {versions}.", "",
         busy * (host["load"] > 0.7)
         + "Traces are random walks of three variables, float32. Times are medians of repeated calls "
@@ -260,8 +255,8 @@ def report(rows: list[dict[str, Any]]) -> str:
         for points in (100, 1000):
             out += [f"## {'At time 0' if what == 'time 0' else 'Whole trace'}, {points} points", ""]
             out += table(
-                "formula | library | n | µs a trace | quartiles | ratio | convert µs a trace | "
-                "build ms | first ms | right",
+                ["formula", "library", "n", "µs a trace", "quartiles", "ratio",
+                 "convert µs a trace", "build ms", "first ms", "right"],
                 [
                     [r["formula"], r["peer"], str(r["n"]), number(r["us"]),
                      f"{number(r['us_low'])} to {number(r['us_high'])}", number(r["ratio"]),
@@ -272,6 +267,7 @@ def report(rows: list[dict[str, Any]]) -> str:
                     if (r["formula"], r["what"], r["points"]) == (name, what, points)
                 ],
             )  # fmt: skip
+            out.append("")
     out += [
         f"## {BAG} random formulae on {N} traces of 100 points", "",
         "rhovec did all of it in one call. The others, which take one formula at a time, did the "
@@ -280,15 +276,15 @@ def report(rows: list[dict[str, Any]]) -> str:
         "stlcgpp were told to hold the last sample, with which their unbounded always is wrong; "
         "pytelo has no unbounded operators.", "",
         *table(
-            "what | library | formulae x traces done | µs a formula and trace | s for all | "
-            "ratio | build ms | first ms | right",
+            ["what", "library", "formulae x traces done", "µs a formula and trace", "s for all",
+             "ratio", "build ms", "first ms", "right"],
             [
                 [r["what"], r["peer"], f"{r['formulae']} x {r['n']}", number(r["us"]),
                  number(r["seconds_for_all"]) + (" (extrapolated)" if r["extrapolated"] else ""),
                  number(r["ratio"]), number(r["build_ms"]), number(r["first_ms"]), right_text(r)]
                 for r in parts["bag"]
             ],
-        ),
+        ), "",
     ]  # fmt: skip
     for part, text, axis in (
         ("length", "## Time against the length of the trace (window 20, one core)", "points"),
@@ -298,22 +294,23 @@ def report(rows: list[dict[str, Any]]) -> str:
         out += [text, "", "Whole traces, microseconds a trace; growth is the slope of log time "
                 "against log size: 1 is linear, 0 is flat.", ""]  # fmt: skip
         out += table(
-            " | ".join([axis, *map(str, values), "growth"]),
+            [axis, *map(str, values), "growth"],
             [
                 [shape, *(number(r["us"]) for r in series(parts[part], shape)),
                  f"{growth(series(parts[part], shape), axis):.2f}"]
                 for shape in SHAPES
             ],
         )  # fmt: skip
+        out.append("")
     out += [
         "## Memory", "",
         "Growth of the process during one call at time 0, 100 points, beside the array it returns.",
         "",
         *table(
-            "formulae | traces | growth MB | returned MB",
+            ["formulae", "traces", "growth MB", "returned MB"],
             [[str(r["formulae"]), str(r["n"]), number(r["growth_mb"]), number(r["output_mb"])]
              for r in parts["memory"]],
-        ),
+        ), "",
     ]  # fmt: skip
     for r in parts.get("big", []):
         out += [
@@ -374,12 +371,11 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="also 4000 x 16,000 x 1000 points")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    command = f"python benchmarks/robustness.py --seed {given.seed}" + " --full" * given.full
     parts = [compare_libraries, compare_bags, scale, measure_memory, *[big_job] * given.full]
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for part in parts:
-            common = {"command": command, "seed": given.seed, "machine": machine()}
+            common = {"command": command(), "seed": given.seed, "machine": machine()}
             rows += [{**row, **common} for row in part(Path(folder), given.seed)]
     draw(rows, RESULTS / "robustness-cpu.png")
     save("robustness-cpu", rows, report(rows))

@@ -83,7 +83,8 @@ def unseen(space: rv.Space, n: int, seed: int) -> list[rv.Formula]:
 def cosines(
     space: rv.Space, traces: np.ndarray, first: list[rv.Formula], second: list[rv.Formula]
 ) -> np.ndarray:
-    """Of robustness on traces, each channel in the space's standard deviations; 0 if one is zero."""
+    """Cosine of the robustness of each pair on traces, with channels in the space's standard deviations;
+    0 where a robustness is zero on all traces."""
     scales = Scales.of(traces, space.schema)
     rows = [
         rv.robustness(

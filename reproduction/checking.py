@@ -31,6 +31,7 @@ POINTS = 100
 FEW = 30  # trajectories of the estimate that is corrected
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 FOLDS = 5
+SEED = 0
 
 Process = Callable[[int, int], np.ndarray]  # (n, seed) -> (n, V, P)
 
@@ -61,22 +62,20 @@ PROCESSES: Mapping[str, Process] = {
 }
 
 
-def study(
-    process: Process, known: int, asked: int, trajectories: int, seed: int = 0
-) -> dict[str, Any]:
+def study(process: Process, known: int, asked: int, trajectories: int) -> dict[str, Any]:
     """Errors of regression, of simulation and of the correction, on `asked` formulae."""
-    own = process(trajectories, seed).astype(np.float64)
+    own = process(trajectories, SEED).astype(np.float64)
     mean, std = own.mean(axis=(0, 2), keepdims=True), own.std(axis=(0, 2), keepdims=True)
     own = ((own - mean) / std).astype(np.float32)
-    formulae = rv.random_formulae(known + asked, seed=seed + 1, n_variables=own.shape[1])
+    formulae = rv.random_formulae(known + asked, seed=SEED + 1, n_variables=own.shape[1])
     holds = rv.satisfaction(formulae, own)  # (formulae, trajectories)
     truth = holds.mean(axis=1)
     measure = rv.BaseMeasure(n_variables=own.shape[1], points=own.shape[2])
-    gram = rv.StlKernel(measure, n_traces=trajectories, seed=seed).gram(formulae)
+    gram = rv.StlKernel(measure, n_traces=trajectories, seed=SEED).gram(formulae)
     a, b = slice(0, known), slice(known, None)
     found = np.clip(regress(gram[a, a], gram[b, a], truth[a]), 0, 1)
     # Truth is an estimate itself: independent trajectories, many more than are compared.
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
 
     def missed(n: int) -> float:
         some = holds[b][:, rng.choice(trajectories, n, replace=False)]
@@ -156,7 +155,7 @@ def main() -> None:
     known, asked, trajectories = (100, 40, 400) if options.quick else (1000, 500, 4000)
     found = {name: study(p, known, asked, trajectories) for name, p in PROCESSES.items()}
     facts = {
-        "command": "python -m reproduction.checking" + " --quick" * options.quick, "seed": 0,
+        "command": "python -m reproduction.checking" + " --quick" * options.quick, "seed": SEED,
         "machine": machine.facts("cpu"), "known": known, "asked": asked,
         "trajectories": trajectories, "processes": found,
     }  # fmt: skip

@@ -74,11 +74,10 @@ class System:
 # -- inputs ----------------------------------------------------------------------------------------
 
 
-def pieces(
-    rng: np.random.Generator, n: int, points: int, low: float, high: float, most: int = 8
-) -> np.ndarray:
-    """Piecewise constant inputs (n, points): 1 to `most` pieces, which start at uniform times and have
+def pieces(rng: np.random.Generator, n: int, points: int, low: float, high: float) -> np.ndarray:
+    """Piecewise constant inputs (n, points): 1 to 8 pieces, which start at uniform times and have
     uniform levels in [low, high]."""
+    most = 8
     levels = rng.uniform(low, high, (n, most))
     starts = np.sort(rng.integers(1, points, (n, most - 1)), axis=1)
     starts[np.arange(most - 1) >= rng.integers(0, most, (n, 1))] = points
@@ -86,14 +85,12 @@ def pieces(
     return np.take_along_axis(levels, piece, axis=1)
 
 
-def waves(
-    rng: np.random.Generator, n: int, points: int, low: float, high: float, most: int = 3
-) -> np.ndarray:
-    """Smooth inputs (n, points): a uniform level and `most` sines of 1/2 to 6 periods per trace, with
+def waves(rng: np.random.Generator, n: int, points: int, low: float, high: float) -> np.ndarray:
+    """Smooth inputs (n, points): a uniform level and three sines of 1/2 to 6 periods per trace, with
     random phases and sizes, clipped to [low, high]."""
     share = np.arange(points) / points
     size, phase, periods = rng.uniform([[[0.0]], [[0.0]], [[0.5]]], [[[0.4]], [[1.0]], [[6.0]]],
-                                       (3, n, most))[..., None]  # fmt: skip
+                                       (3, n, 3))[..., None]  # fmt: skip
     sines: np.ndarray = (size * np.sin(2 * np.pi * (periods * share + phase))).sum(axis=1)
     share_of_range: np.ndarray = np.clip(rng.uniform(0, 1, (n, 1)) + sines, 0, 1)
     return low + (high - low) * share_of_range
@@ -114,13 +111,14 @@ FAR, NEAR = 14.0, 8.5  # gaps at which it starts to chase or to yield, m
 SETTLED = 11.0  # gap at which it stops doing either
 
 
-def chasing_cars(rng: np.random.Generator, n: int, part: str, points: int = 101) -> np.ndarray:
+def chasing_cars(rng: np.random.Generator, n: int, part: str) -> np.ndarray:
     """Positions y1 ... y5 and speeds v1 ... v5 of five cars in a row, (n, 10, points), one per second.
 
     Car 5 leads, driven by throttle and brake in [0, 1]. A follower has three modes: it chases when the
     gap is above FAR, yields when it is below NEAR, and otherwise takes the speed of the car ahead; it
     leaves a mode at SETTLED, and does not touch the car ahead. All start 10 m apart at START.
     """
+    points = 101
     draw = DRAWS[part]
     throttle, brake = (draw(rng, n, points, 0, 1) for _ in range(2))
     push = THRUST * throttle - BRAKE * brake * (throttle < 0.5)
@@ -172,12 +170,13 @@ def engine_torque(throttle: np.ndarray, rpm: np.ndarray) -> np.ndarray:
     return torque
 
 
-def transmission(rng: np.random.Generator, n: int, part: str, points: int = 101) -> np.ndarray:
+def transmission(rng: np.random.Generator, n: int, part: str) -> np.ndarray:
     """speed, rpm, gear, throttle and brake of a car, (n, 5, points), two per second.
 
     Engine and impeller, torque converter, gears, final drive and wheels; shifts by speed and throttle.
     The car starts at rest in first gear; the brake is used while the throttle is below 40 %.
     """
+    points = 101
     draw = DRAWS[part]
     throttle = draw(rng, n, points, 0, 100)
     brake = draw(rng, n, points, 0, 325) * (throttle < 40)
@@ -224,12 +223,13 @@ POWER_ON, POWER_OFF = 70.0, 50.0  # throttle angles, deg
 THROTTLE_RATE = 10.0  # of the first-order throttle, 1/s
 
 
-def fuel_control(rng: np.random.Generator, n: int, part: str, points: int = 101) -> np.ndarray:
+def fuel_control(rng: np.random.Generator, n: int, part: str) -> np.ndarray:
     """pedal, engine_speed, AF, AFref, mu and mode, (n, 6, points), two per second.
 
     Manifold pressure p, measured ratio, the controller's estimate of p, and its integrator. mode is 1
     while power is asked for. The pedal is drawn in [8.8, 81.2] deg, the engine speed in [900, 1100] rpm.
     """
+    points = 101
     pedal = DRAWS[part](rng, n, points, 8.8, 81.2)
     rpm = rng.uniform(900, 1100, n)
     w = rpm * 2 * np.pi / 60
@@ -279,7 +279,7 @@ ROBOT_STEP = 0.1
 TURN, TOP_SPEED = 2.0, 1.2  # largest turning rate, 1/s, and speed
 
 
-def unicycle(rng: np.random.Generator, n: int, part: str, points: int = 61) -> np.ndarray:
+def unicycle(rng: np.random.Generator, n: int, part: str) -> np.ndarray:
     """px, py, heading and speed of a robot on a floor of 15 by 10, (n, 4, points), two per second.
 
     It starts in the lower left corner and steers towards the goal (7.5, 8.5). fit: by way of two points
@@ -287,6 +287,7 @@ def unicycle(rng: np.random.Generator, n: int, part: str, points: int = 61) -> n
     of up to 1.5 rad added to its bearing. Its cruising speed is uniform in [0.4, 1] of the top speed,
     and it slows down near the goal.
     """
+    points = 61
     x, y = rng.uniform(0, 3, n), rng.uniform(0, 3, n)
     heading, cruise = rng.uniform(0, np.pi / 2, n), TOP_SPEED * rng.uniform(0.4, 1, n)
     goal = np.full((n, 2), [7.5, 8.5])
@@ -351,12 +352,13 @@ def jump_process(
     return out
 
 
-def sir(rng: np.random.Generator, n: int, part: str, points: int = 121) -> np.ndarray:
+def sir(rng: np.random.Generator, n: int, part: str) -> np.ndarray:
     """S, I and R of an epidemic among 100, (n, 3, points), a point per time unit.
 
     fit: 5 are infected at first, rates of infection and recovery uniform in [0.05, 0.3] and [0.02, 0.2].
     test: 10 are infected at first, both rates log-uniform in the same ranges.
     """
+    points = 121
     low, high = np.array([[0.05], [0.02]]), np.array([[0.3], [0.2]])
     share = rng.uniform(size=(2, n))
     k = low + (high - low) * share if part == "fit" else low * (high / low) ** share

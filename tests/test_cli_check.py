@@ -178,7 +178,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_reported(tmp_path: Path) ->
     out, errors = check("A: always x < 6", "-t", tmp_path, *reports, code=2)
     assert out.startswith("1 requirement on 1 log: 1 violated")
     first, *others = errors.splitlines()
-    assert first == "rhovec: 2 things could not be read or checked:"
+    assert first == "rhovec: 2 problems while reading or checking:"
     assert "b.csv:3, column 'x': 'nine' is not a number" in others[0]
     assert "c.csv:4" in others[1] and "--resample" in others[1]
     assert "nine" in (tmp_path / "r.html").read_text()

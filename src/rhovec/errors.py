@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
+
+import numpy as np
 
 MAX_LISTED = 20  # problems that a message names
 
@@ -98,15 +101,38 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def needed(module: str, what: str, extra: str) -> Any:
-    """Import a module of an optional library that `what` needs, or say which extra installs it."""
+def needed(module: str, what: str, extra: str, instead: str = "") -> Any:
+    """Import a module of an optional library that `what` needs, or say which extra installs it.
+
+    instead: what else to do, if it does not take the library at all.
+    """
     try:
         return import_module(module)
     except ImportError:
         library = module.partition(".")[0]
         raise MissingDependencyError(
             f'{what} needs {library}: pip install "rhovec[{extra}]"'
+            + (instead and f", or {instead}")
         ) from None
+
+
+def whole(
+    value: Any,
+    name: str,
+    least: int | None = None,
+    what: str = "a whole number",
+    error: type[RhovecError] = RhovecError,
+) -> int:
+    """An int or a NumPy integer as an int, if it is `least` or more; else an error with its name."""
+    try:
+        if isinstance(value, bool | np.bool_):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise error(f"{name} must be {what}, not {value!r}") from None
+    if least is not None and number < least:
+        raise error(f"{name} must be {least} or more, not {number}")
+    return number
 
 
 SignalError = TraceError  # its name in the first release

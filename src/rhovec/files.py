@@ -3,9 +3,9 @@
 New content goes to a temporary file in the same folder, under a name that nobody can predict and that
 is only ever created, never reused. It is flushed to disk and then takes its place in one step. After
 an exception the temporary file is removed; after a kill it may be left behind, as `.rhovec-*.tmp`, until
-`remove_leftovers(folder)` finds it a day later. Who has locked the folder writes under names of another
-kind, `.rhovec-locked-*.tmp`. The next one with the lock removes these at once, as nobody can be writing
-them: they may hold confidential traces.
+`remove_leftovers(folder)` finds it a day later. Code that holds the folder's lock uses other names,
+`.rhovec-locked-*.tmp`. Whoever takes the lock next removes these at once: nobody else can be writing
+them, and they may hold confidential traces.
 
     write_file(path, data)                       bytes
     with writing(path) as stream: ...            a binary stream

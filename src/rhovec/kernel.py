@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from .errors import FormulaError, MissingDependencyError, RhovecError, TraceError
+from .errors import FormulaError, MissingDependencyError, RhovecError, TraceError, needed
 from .former import former_arguments, warn
 from .formula import operators as ops
 from .formula.core import Formula
@@ -407,12 +407,7 @@ def _require_direction(formulae: Programs, squares: np.ndarray) -> np.ndarray:
 def _require_cuda(device: str) -> None:
     if not isinstance(device, str) or device.partition(":")[0] != "cuda":
         raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}')
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            'device="cuda" needs torch: pip install "rhovec[torch]"'
-        ) from None
+    torch = needed("torch", 'device="cuda"', "torch")
     if not torch.cuda.is_available():
         raise MissingDependencyError('torch finds no CUDA device here; use device="cpu"')
 

@@ -120,7 +120,7 @@ def test_probes_change_one_number_each() -> None:
         formulae, steps = numbers.probes()
         for i, (probe, step) in enumerate(zip(formulae, steps, strict=True)):
             difference = inverse.Numbers(probe, inverse.Limits()).values - numbers.values
-            assert difference[i] == pytest.approx(step, abs=1e-9) or not difference.any()
+            assert step != 0 and difference[i] == pytest.approx(step, abs=1e-9)
             assert not np.delete(difference, i).any()
 
 
@@ -354,6 +354,9 @@ def test_bad_numbers_of_answers(model: Model) -> None:
     vector = model.embed(FORMULAE[0])
     with pytest.raises(RhovecError, match="k must be 1"):
         model.decode(vector, k=0)
+    for wrong in ("a", 1.5, True, None):
+        with pytest.raises(RhovecError, match="k must be a whole number, not"):
+            model.decode(vector, k=wrong)
     with pytest.raises(RhovecError, match="samples must be 0"):
         model.decode(vector, samples=-1)
 

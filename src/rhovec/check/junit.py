@@ -24,8 +24,7 @@ def junit_report(report: Report) -> bytes:
     """The XML of a report, in UTF-8."""
     root = xml.Element("testsuites", name="rhovec check")
     for requirement in report.requirements:
-        name = requirement.id or requirement.text
-        rows = report.by_requirement[name]
+        rows = report.by_requirement[requirement.key]
         if rows:
             _suite(root, requirement.label, [_case(row, requirement) for row in rows])
     if report.unread:

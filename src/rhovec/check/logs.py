@@ -113,7 +113,7 @@ def _told_apart(requirements: Iterable[Requirement]) -> list[Requirement]:
     for one in requirements:
         if not one.id and one.text in seen:
             one = replace(one, text=f"{one.text} ({one.source})")
-        seen.add(one.id or one.text)
+        seen.add(one.key)
         out.append(one)
     return out
 

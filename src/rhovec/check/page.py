@@ -18,7 +18,7 @@ from .. import pages
 from ..errors import counted
 from ..pages import Cell
 from . import words
-from .report import Report, name_of
+from .report import Report
 from .rows import Curve, Figure, Row
 from .sampled import clock
 from .verdict import Outcome, runs
@@ -158,13 +158,12 @@ def _matrix(report: Report, places: dict[int, str]) -> list[str]:
         f'</div><div class="matrix" style="--cell: {size}px">',
     ]
     for requirement in report.requirements:
-        name = name_of(requirement)
-        rows = {row.trace: row for row in report.by_requirement[name]}
-        counts = report.counts(name)
+        rows = {row.trace: row for row in report.by_requirement[requirement.key]}
+        counts = report.counts(requirement.key)
         told = ", ".join(f"{counts[o]:,} {o}" for o in Outcome if counts[o]) or "not checked"
         title = f" {escape(requirement.title)}" if requirement.title else ""
         out.append(
-            f"<p><b>{escape(requirement.id or requirement.text)}</b>{title}<br>"
+            f"<p><b>{escape(requirement.key)}</b>{title}<br>"
             f'<span class="soft">{told}</span></p><div class="cells">'
         )
         out += [_square(trace, rows.get(trace), places) for trace in report.traces]
@@ -218,7 +217,7 @@ def _violations(report: Report, places: dict[int, str], drawn: set[int]) -> list
     for row in _ranked(report):
         rows_of.setdefault(row.requirement, []).append(row)
     for requirement in report.requirements:
-        rows = rows_of.get(name_of(requirement), [])
+        rows = rows_of.get(requirement.key, [])
         if not rows:
             continue
         heading = f"{escape(requirement.id or 'Requirement')} {escape(requirement.title)}".strip()
@@ -269,9 +268,9 @@ def _list(rows: Sequence[Row], texts: Sequence[str], places: dict[int, str]) -> 
 def _responses(report: Report) -> list[str]:
     cells = []
     for requirement in report.requirements:
-        answers = report.answers(name_of(requirement))
+        answers = report.answers(requirement.key)
         if answers is not None:
-            vacuous = report.vacuous(name_of(requirement))
+            vacuous = report.vacuous(requirement.key)
             slowest = words.slowest(report, answers)
             cells.append([
                 Cell(escape(requirement.label)), Cell(f"{answers.triggered:,}", "number"),

@@ -68,7 +68,7 @@ class Report:
 
     @cached_property
     def by_requirement(self) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = {name_of(r): [] for r in self.requirements}
+        found: dict[str, list[Row]] = {r.key: [] for r in self.requirements}
         for row in self.rows:
             found[row.requirement].append(row)
         return found
@@ -116,11 +116,6 @@ class Report:
         failing = {Outcome.VIOLATED, Outcome.OPEN} if fail_open else {Outcome.VIOLATED}
         failed = any(row.verdict in failing for row in self.rows)
         return int(failed or (fail_open and bool(self.doubtful)))
-
-
-def name_of(requirement: Requirement) -> str:
-    """What rows call a requirement."""
-    return requirement.id or requirement.text
 
 
 def _finite(row: Row) -> bool:

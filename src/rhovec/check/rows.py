@@ -176,7 +176,7 @@ def row_of(requirement: Requirement, verdict: Verdict, context: Context) -> Row:
         text = _least_margin(verdict.deciding, log, unit)
     doubts = [part.doubt for part in verdict.parts if part.doubt is not None]
     return Row(
-        requirement.id or requirement.text, requirement.title, requirement.source, log.name,
+        requirement.key, requirement.title, requirement.source, log.name,
         context.file, outcome, verdict.margin, unit, _times(log, spans), text,
         verdict.depends_on_resampling, _times(log, _union([p.doubtful for p in verdict.parts])),
         min(doubts, default=None), verdict.robustness, verdict.held, verdict.satisfied_held,

@@ -20,6 +20,7 @@ from ..errors import RhovecError
 from ..formula import operators as ops
 from ..formula.core import Formula
 from ..formula.reader import Formulae, as_formulae
+from ..formula.vocabulary import flags_in
 from .bounds import BEST, GREATEST, HELD, LEAST, TINY, WORST, evaluate, names_of
 from .parts import Part, Response, core, parts, response, so_far
 from .sampled import Sampled, as_sampled, require
@@ -191,18 +192,12 @@ def verdicts(
 
 def flags(formulae: Sequence[Formula], logs: Sequence[Sampled]) -> frozenset[str]:
     """Variables that are only compared with 0.5, alone, and whose known samples are all 0 or 1."""
-    found = set(names_of(formulae))
-    for phi in formulae:
-        for _, _, _, channel, threshold in phi.rows():
-            if channel is not None and (len(channel) > 1 or (channel[0][1], threshold) != (1, 0.5)):
-                found -= {ops.name_of(variable) for variable, _ in channel}
-    for name in list(found):
-        for log in logs:
-            x = log.samples[name]
-            if not ((x == 0) | (x == 1) | np.isnan(x)).all():
-                found.discard(name)
-                break
-    return frozenset(found)
+
+    def binary(name: str) -> bool:
+        samples = (log.samples[name] for log in logs)
+        return all(((x == 0) | (x == 1) | np.isnan(x)).all() for x in samples)
+
+    return frozenset(filter(binary, flags_in(formulae)))
 
 
 def _judge(plan: _Plan, values: np.ndarray, points: int) -> PartVerdict:

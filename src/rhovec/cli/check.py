@@ -224,7 +224,7 @@ def check(
         print(f"\nwritten: {', '.join(map(str, written))}")
     if messages:
         sys.stdout.flush()
-        note(f"{counted(len(messages), 'thing')} could not be read or checked:", *_first(messages))
+        note(f"{counted(len(messages), 'problem')} while reading or checking:", *_first(messages))
     if status := report.status(fail_open):
         raise typer.Exit(status)
 
@@ -332,8 +332,7 @@ def _matrix(report: Report) -> Table:
         ("logs" if small else "violated by", "n" if small else ""),
     )  # fmt: skip
     for requirement in report.requirements:
-        name = requirement.id or requirement.text
-        rows, counts = report.by_requirement[name], report.counts(name)
+        rows, counts = report.by_requirement[requirement.key], report.counts(requirement.key)
         if small:
             marks = {row.trace: _mark(row) for row in rows}
             last = cells(marks.get(trace, ("-", "")) for trace in report.traces)
@@ -374,7 +373,7 @@ def _responses(report: Report) -> Table | None:
     """How often responses were asked for; those that never were come first."""
     from ..check import words
 
-    found = [(r, report.answers(r.id or r.text)) for r in report.requirements]
+    found = [(r, report.answers(r.key)) for r in report.requirements]
     some = [(r, answers) for r, answers in found if answers is not None]
     if not some:
         return None
@@ -382,7 +381,7 @@ def _responses(report: Report) -> Table | None:
         ("requirement", ""), ("triggered", "r"), ("answered", "r"), ("slowest", "r"), ("", "")
     )
     for requirement, answers in sorted(some, key=lambda pair: pair[1].triggered > 0):
-        vacuous = report.vacuous(requirement.id or requirement.text)
+        vacuous = report.vacuous(requirement.key)
         table.add_row(
             cell(requirement.label), f"{answers.triggered:,}", f"{answers.answered:,}",
             words.slowest(report, answers),

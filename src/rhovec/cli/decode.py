@@ -13,7 +13,7 @@ import typer
 from ..errors import RhovecError
 from ..files import read_file
 from ..formula import parse
-from ..formula.requirements import Requirement, name_of
+from ..formula.requirements import Requirement, heading
 from .embed import embedded
 from .inputs import formulae_of, origins, read_vectors, schema_for, standardised
 from .output import cell, console, note, printable, progress_bar
@@ -265,7 +265,7 @@ def _write(
     rows = [
         [(text_of(one.formula), one.formula.size, *one[1:]) for one in group] for group in found
     ]
-    names = [name_of(own.get("id", ""), own.get("title", "")) for own in facts]
+    names = [heading(own.get("id", ""), own.get("title", "")) for own in facts]
     if as_json:
         for own, group in zip(facts, rows, strict=True):
             for row in group:

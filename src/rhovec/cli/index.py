@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ..errors import RhovecError
-from ..formula.requirements import name_of
+from ..formula.requirements import heading
 from .inputs import (
     formulae_of,
     naming,
@@ -40,11 +40,13 @@ from .output import (
     write_records,
 )
 from .shared import (
+    SIGMA2,
     TRACES,
     JsonLines,
     JsonObject,
     Reading,
     SchemaFile,
+    Sigma2,
     TraceReading,
     grouped,
     option,
@@ -129,10 +131,7 @@ def build(
     seed: Annotated[
         int | None, option(help="Seed of the random traces (default: 0).", rich_help_panel=TRACES)
     ] = None,
-    sigma2: Annotated[
-        float | None,
-        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
-    ] = None,
+    sigma2: Sigma2 = None,
     as_json: JsonObject = False,
 ) -> None:
     """Make a new library.
@@ -163,7 +162,7 @@ def build(
         standardised(requirements, known),
         traces,
         n_traces,
-        0.2 if sigma2 is None else sigma2,
+        SIGMA2 if sigma2 is None else sigma2,
         seed or 0,
     )
     kept = None if known or schema_for(made, None) else reading.kept(traces)
@@ -535,14 +534,14 @@ def show(
     for own, hits in zip(facts, found, strict=True):
         names = ("id", "requirement", "similarity", "kernel", "formula", "tags")
         *_, (kind, text) = own.items()
-        label = name_of(own.get("query_id", ""), own.get("query_title", "")) or text
+        label = heading(own.get("query_id", ""), own.get("query_title", "")) or text
         table = Table(*names, title_justify="left", title=cell(f"{kind}: {label}"))
         for hit in hits:
             exact = "" if hit.kernel is None else f"{hit.kernel:.4f}"
             if hit.standard_error is not None:
                 exact += f" ± {hit.standard_error:.4f}"
             table.add_row(
-                str(hit.id), cell(name_of(hit.requirement or "", hit.title)),
+                str(hit.id), cell(heading(hit.requirement or "", hit.title)),
                 f"{hit.similarity:.4f}", exact, cell(hit.formula.to_text(dt=dt)),
                 cell(", ".join(hit.tags)),
             )  # fmt: skip

@@ -27,7 +27,7 @@ HINTS = {
     ),
     "; name an array's variables with variables=[...]": "; --variables names those of an .npy file",
     'use device="cpu"': "give --device cpu",
-    'device="cuda" needs torch': "--device cuda needs torch",
+    'device="cuda"': "--device cuda",
     'load it with device="cpu" or "cuda"': "give --device cpu or cuda",
     "leave out vectors=": "leave out --space",
     "open it with vectors=, that model": "name that model with --space",

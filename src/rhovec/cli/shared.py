@@ -88,6 +88,11 @@ Points = Annotated[
     int | None, option(help="Points of a random trace (default: 100).", rich_help_panel=TRACES)
 ]
 Seed = Annotated[int, typer.Option(help="Seed of the random traces.", rich_help_panel=TRACES)]
+SIGMA2 = 0.2
+Sigma2 = Annotated[
+    float | None,
+    option(help=f"Bandwidth: the smaller, the fewer formulae are similar (default: {SIGMA2})."),
+]
 TIME_UNIT = "Unit of the times: s, ms, us, ns, min or h (default: that of the header, or s)."
 ModelPath = Annotated[
     str | None,

@@ -31,12 +31,14 @@ from .output import (
     write_records,
 )
 from .shared import (
+    SIGMA2,
     Device,
     JsonLines,
     Points,
     RandomTraces,
     SchemaFile,
     Seed,
+    Sigma2,
     SpacePath,
     TraceReading,
     option,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from ..formula import Requirement
     from ..kernel import SampledKernel
     from ..models.heads import Kind
+    from ..traces import Traces
 
 DEFAULT_TRACES = 10_000  # random traces
 MAX_TABLE = 45  # pairs shown as a table on a terminal
@@ -104,10 +107,7 @@ def similarity(
     n_traces: RandomTraces = None,
     points: Points = None,
     seed: Seed = 0,
-    sigma2: Annotated[
-        float | None,
-        option(help="Bandwidth: the smaller, the fewer formulae are similar (default: 0.2)."),
-    ] = None,
+    sigma2: Sigma2 = None,
     boolean: Annotated[
         bool, typer.Option("--boolean", help="Compare satisfaction instead of robustness.")
     ] = False,
@@ -140,58 +140,33 @@ def similarity(
     require_output(plot, (".png",))
     by = by or ("kernel" if reading.traces or boolean else "both")
     if by != "kernel":
-        given = {
-            "--traces": reading.traces,
-            "--boolean": boolean,
-            "--points": points,
-            "--sigma2": sigma2,
-        }
+        given = {"--traces": reading.traces, "--boolean": boolean, "--points": points,
+                 "--sigma2": sigma2}  # fmt: skip
         wrong = [option for option, value in given.items() if value not in (None, False)]
         if wrong:
             raise RhovecError(f"{wrong[0]} goes with --by kernel; a model has its own kernel")
     elif space is not None:
         raise RhovecError("--space goes with --by model or both, without --traces and --boolean")
-    from ..kernel import kernel_of_cosine
-    from ..models.heads import make_head
-    from ..spaces import Space, load
+    from ..kernel import BooleanKernel, StlKernel
+    from ..spaces import load
 
     loaded = None if by == "kernel" else load(space, device)
-    own = getattr(loaded, "schema", None)
-    if loaded is not None and own is not None:
-        requirements, traces = read_for(loaded, reading, schema), None
-    else:
-        requirements, traces = reading.read(schema)
-        if loaded is not None:
-            requirements = reading.accepted(requirements, partial(loaded.embed, warn=False))
-    if len(requirements) < 2:
-        raise RhovecError("similarity is between formulae: give two or more")
-    formulae = formulae_of(requirements)
+    requirements, traces = _read(reading, loaded, schema)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
-    kernel: SampledKernel | None = None
     if loaded is not None:
-        kind: Kind = "cosine" if isinstance(loaded, Space) else make_head(loaded.encoder).kind
-        vectors = embedded(loaded, requirements, kind)
-        values["model"] = (vectors @ vectors.T).clip(-1, 1)
-        if kind == "cosine":
-            values["model"] = kernel_of_cosine(values["model"], loaded.sigma2)
+        values["model"] = _by_model(loaded, requirements)
         facts["model"] = loaded.fingerprint
-        if by == "both":
-            kernel = loaded.kernel(DEFAULT_TRACES if n_traces is None else n_traces, seed)
-    else:
-        from ..kernel import BooleanKernel, StlKernel
-
+    if by != "model":
         count = DEFAULT_TRACES if n_traces is None and traces is None else n_traces
-        kernel = (BooleanKernel if boolean else StlKernel)(
-            choose_measure(formulae, traces, points), count, 0.2 if sigma2 is None else sigma2, seed,
-            device="cpu" if device is None else device,
-        )  # fmt: skip
-    if kernel is not None:
-        with naming(requirements, kernel.gram), progress_bar("kernel") as progress:
-            values["kernel"] = kernel.gram(formulae, progress=progress)
-        if errors and suffix != ".npy":
-            with progress_bar("standard errors") as progress:
-                values["standard_error"] = kernel.gram_errors(formulae, progress=progress)
+        if loaded is not None:
+            kernel = loaded.kernel(count, seed)
+        else:
+            kernel = (BooleanKernel if boolean else StlKernel)(
+                choose_measure(formulae_of(requirements), traces, points), count,
+                SIGMA2 if sigma2 is None else sigma2, seed, device="cpu" if device is None else device,
+            )  # fmt: skip
+        values |= _by_kernel(kernel, requirements, errors and suffix != ".npy")
         facts |= {
             "kernel": "boolean" if boolean else "robustness",
             "traces": kernel.measure.count(kernel.n_traces),
@@ -201,6 +176,46 @@ def similarity(
         }
     write(Result(requirements, values, facts), output, plot, as_json)
     reading.tell_steps(requirements, traces, read_schema(schema))
+
+
+def _read(
+    reading: TraceReading, loaded: Any, schema: Path | None
+) -> tuple[list[Requirement], Traces | None]:
+    """The formulae that a model accepts, if there is one, and the traces that were given."""
+    if getattr(loaded, "schema", None) is not None:
+        requirements, traces = read_for(loaded, reading, schema), None
+    else:
+        requirements, traces = reading.read(schema)
+        if loaded is not None:
+            requirements = reading.accepted(requirements, partial(loaded.embed, warn=False))
+    if len(requirements) < 2:
+        raise RhovecError("similarity is between formulae: give two or more")
+    return requirements, traces
+
+
+def _by_model(loaded: Any, requirements: list[Requirement]) -> np.ndarray:
+    """The kernel's matrix (n, n) as the vectors of a model or a space give it."""
+    from ..kernel import kernel_of_cosine
+    from ..models.heads import make_head
+    from ..spaces import Space
+
+    kind: Kind = "cosine" if isinstance(loaded, Space) else make_head(loaded.encoder).kind
+    vectors = embedded(loaded, requirements, kind)
+    found: np.ndarray = (vectors @ vectors.T).clip(-1, 1)
+    return kernel_of_cosine(found, loaded.sigma2) if kind == "cosine" else found
+
+
+def _by_kernel(
+    kernel: SampledKernel, requirements: list[Requirement], errors: bool
+) -> dict[str, np.ndarray]:
+    """The exact matrix (n, n), and if asked for its standard errors."""
+    formulae = formulae_of(requirements)
+    with naming(requirements, kernel.gram), progress_bar("kernel") as progress:
+        values = {"kernel": kernel.gram(formulae, progress=progress)}
+    if errors:
+        with progress_bar("standard errors") as progress:
+            values["standard_error"] = kernel.gram_errors(formulae, progress=progress)
+    return values
 
 
 def write(found: Result, output: Path | None, plot: Path | None, as_json: bool) -> None:

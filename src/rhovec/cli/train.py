@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import RhovecError, needed
 from ..formula.options import exact_step
 from ..formula.requirements import Requirement
 from .inputs import read_schema, split_names, tell_left_out
@@ -332,12 +332,8 @@ def space(
 
 def training(name: str) -> Any:
     """Import a module of the package `training`, or say what to install."""
-    try:
-        return import_module(f"rhovec.training.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingDependencyError('training needs torch: pip install "rhovec[torch]"') from None
+    needed("torch", "training", "torch")
+    return import_module(f"rhovec.training.{name}")
 
 
 def parsed(config: type, assignments: list[str]) -> dict[str, Any]:

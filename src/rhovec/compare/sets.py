@@ -444,8 +444,9 @@ def vacuity(found: SetComparison) -> Iterator[str]:
         yield f"not judged on these traces, which lack their variables: {names}"
 
 
-def shortened(lines: list[str], most: int = MAX_LISTED) -> list[str]:
+def shortened(lines: list[str]) -> list[str]:
     """The first lines, and how many more there are."""
-    if len(lines) <= most + 1:
+    if len(lines) <= MAX_LISTED + 1:
         return lines
-    return [*lines[:most], f"  ... and {len(lines) - most:,} more (--out FILE lists all)"]
+    more = len(lines) - MAX_LISTED
+    return [*lines[:MAX_LISTED], f"  ... and {more:,} more (--out FILE lists all)"]

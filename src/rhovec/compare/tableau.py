@@ -111,7 +111,7 @@ def _narrowed(
 
 
 def _parts(rules: Rules, literal: int) -> tuple[Literals, bool]:
-    """Literals of which all hold if this one does, or (True) one does; none, if it is a fact."""
+    """Literals that follow from this one: all of them, or, with True, at least one; none for a fact."""
     node, stored, negated = rules.view(literal), rules.nodes[literal >> 1], literal & 1
     if node.op in (ops.AND, ops.OR):
         return node.operands, node.op == ops.OR

@@ -27,6 +27,7 @@ OFFSETS = tuple(  # of a text from its point: beside it, or off it
     for across, down in ((8, 0), (14, -14), (14, 14), (22, -24), (22, 24))
     for side in (1, -1)
 )
+NEIGHBOURS, STEPS = 15, 600  # of the map: near each point, and of its descent
 GROUP = 11  # letters of a group's name beside the matrix
 LETTER = 0.58  # width of a letter, in sizes of the font, at most on average
 
@@ -34,7 +35,7 @@ LETTER = 0.58  # width of a letter, in sizes of the font, at most on average
 # -- the map ---------------------------------------------------------------------------------------
 
 
-def neighbour_map(vectors: np.ndarray, neighbours: float = 15, steps: int = 600) -> np.ndarray:
+def neighbour_map(vectors: np.ndarray) -> np.ndarray:
     """t-SNE: positions (B, 2) in the unit square that keep neighbours of vectors (B, D) together.
 
     It starts from the two principal components of the vectors, so nothing is random.
@@ -44,11 +45,11 @@ def neighbour_map(vectors: np.ndarray, neighbours: float = 15, steps: int = 600)
     np.fill_diagonal(apart, np.inf)
     apart -= apart.min(axis=1, keepdims=True)
     low, high = np.zeros((count, 1)), np.full((count, 1), 1e4)
-    for _ in range(50):  # bisection for the bandwidth at which a point has `neighbours` of them
+    for _ in range(50):  # bisection for the bandwidth at which a point has NEIGHBOURS
         sharpness = (low + high) / 2
         near = np.exp(-apart * sharpness) + 1e-12
         near /= near.sum(axis=1, keepdims=True)
-        many = np.exp(-(near * np.log(near)).sum(axis=1, keepdims=True)) > neighbours
+        many = np.exp(-(near * np.log(near)).sum(axis=1, keepdims=True)) > NEIGHBOURS
         low, high = np.where(many, sharpness, low), np.where(many, high, sharpness)
     near = (near + near.T) / (2 * count)
     centred = (vectors - vectors.mean(axis=0)).astype(np.float64)
@@ -57,7 +58,7 @@ def neighbour_map(vectors: np.ndarray, neighbours: float = 15, steps: int = 600)
     places = (directions * sizes * signs)[:, :2]
     places *= 1e-2 / max(places[:, 0].std(), 1e-12)
     speed = np.zeros_like(places)
-    for step in range(steps):
+    for step in range(STEPS):
         between = places[:, None] - places
         pull = 1 / (1 + (between**2).sum(axis=2))
         np.fill_diagonal(pull, 0)

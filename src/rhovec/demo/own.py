@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import RhovecWarning
 from ..formula import Formula
-from ..formula.requirements import Requirement, name_of
+from ..formula.requirements import Requirement, heading
 from ..kernel import Progress
 from ..models.inverse import Checked, check
 from ..models.model import Step
@@ -149,7 +149,7 @@ def _texts(
     few = len(set(names)) <= MAX_GROUPS
     groups = names if few else [phi.variables[0] for phi in formulae]
     if requirements:
-        written = [(r.text, name_of(r.id, r.title) or r.source) for r in requirements]
+        written = [(r.text, heading(r.id, r.title) or r.source) for r in requirements]
     else:
         written = [(in_words(space, phi), f"formula {i}") for i, phi in enumerate(formulae, 1)]
     return [

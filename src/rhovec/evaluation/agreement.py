@@ -120,7 +120,7 @@ def _relative(distances: np.ndarray) -> float | None:
 
 
 def cosines_to_kernel(teacher: Any) -> FromProducts:
-    """For vectors whose inner products are the cosines of a teacher's robustness vectors."""
+    """K from inner products that are the cosines of a teacher's robustness vectors."""
     return lambda products: kernel_of_cosine(products, teacher.sigma2)
 
 

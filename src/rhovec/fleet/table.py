@@ -57,7 +57,7 @@ class Summary:
         return self.total / self.n if self.n else None
 
     def plus(self, other: Summary) -> Summary:
-        """Of the traces of both, those of `other` coming after."""
+        """The summary of both; the traces of `other` come after."""
         return Summary(
             self.n + other.n, self.satisfied + other.satisfied, self.violated + other.violated,
             self.total + other.total,

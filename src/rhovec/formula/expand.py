@@ -47,15 +47,15 @@ def expand(phi: Formula, keep: frozenset[int] = KNOWN, origins: list[int] | None
     return rewrite(phi, expansion, origins)
 
 
-def expand_programs(programs: Programs, keep: frozenset[int] = KNOWN) -> Programs:
-    """The batch with every operator outside of `keep` replaced by its expansion.
+def expand_programs(programs: Programs) -> Programs:
+    """The batch with every operator that engines do not know replaced by its expansion.
 
     Channels keep their numbers, and formulae that need no change are not unpacked.
     """
-    chosen = formulae_outside(programs, keep)
+    chosen = formulae_outside(programs, KNOWN)
     if not len(chosen):
         return programs
-    expanded = [expand(phi, keep) for phi in programs.select(chosen).unpack()]
+    expanded = [expand(phi) for phi in programs.select(chosen).unpack()]
     return programs.replace(chosen, Programs.pack(expanded))
 
 

@@ -25,7 +25,7 @@ from . import operators as ops
 from .atoms import NoVariableError
 from .bounds import BoundReader
 from .core import Formula
-from .derived import Derived, Operation
+from .derived import Derived
 from .expressions import (
     ARITHMETIC,
     MAX_LINEAR,
@@ -174,35 +174,38 @@ class _Parser(BoundReader):
             raise RhovecError(f"parse takes text, not {type(text).__name__}")
         super().__init__(text, options, definitions)
         self.takes_units = bool(options.units)
+        self.defines = False  # whether an expression will do instead of a formula
         self.rows: list[Row] = []
         self.operators: list[_Operator] = []
         self.operands: list[_Operand] = []
         self.names = 0  # variables read so far, but for plain atoms
         self.hint = ""  # for an error that may come from a word that was read as an operator
+        self.place = 0  # of the operation whose expressions are at work, for their errors
         self.unit_places: dict[str, int] = {}
 
     def run(self) -> Formula:
         self.read()
-        self.complete_formula()
         return Formula.from_rows(self.rows, check=False)
 
     def run_definition(self) -> Formula | Expression:
-        self.takes_units = True
+        self.defines = self.takes_units = True
         self.read()
         last = self.operands[-1]
-        if isinstance(last, _Comparison) and not last.operators:
+        if isinstance(last, _Comparison):
             return last.expressions[0]
-        self.complete_formula()
         return Formula.from_rows(self.rows, check=False)
 
     def read(self) -> None:
         """Read the whole text; one operand is left."""
-        while True:
-            while self.read_operand():
-                pass
-            while not self.read_operator():
-                if self.kind == "end":
-                    return self.finish()
+        try:
+            while True:
+                while self.read_operand():
+                    pass
+                while not self.read_operator():
+                    if self.kind == "end":
+                        return self.finish()
+        except (ExpressionError, decimal.DecimalException) as error:
+            raise self.located(error) from None
 
     def finish(self) -> None:
         self.reduce(1)
@@ -211,6 +214,9 @@ class _Parser(BoundReader):
             raise self.fail(
                 f"expected ')' to close the one opened here, found {self.found()}", opened
             )
+        last = self.operands[-1]
+        if not (self.defines and isinstance(last, _Comparison) and not last.operators):
+            self.complete_formula()
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -434,28 +440,24 @@ class _Parser(BoundReader):
         if is_expression:
             assert isinstance(operand, _Comparison)
             self.operands.pop()
-            self.push(position, self.shifted(op, position, operand.expressions[0]))
+            self.place = position
+            self.push(position, shifted(operand.expressions[0], _SHIFTS[op]))
         else:
             self.complete_formula()
             self.operands[-1] = position
         return is_expression
 
-    def shifted(self, op: int, position: int, value: Expression) -> Expression:
-        try:
-            return shifted(value, _SHIFTS[op])
-        except ExpressionError as error:
-            raise self.located(error, position) from None
-
     def calculate(self, operator: _Operator) -> None:
         """Complete an arithmetic operator or a comparison."""
         binding, op, position, _, _ = operator
+        self.place = position
         right = self.operands.pop()
         if binding == BINDING[lexer.NEG]:
             value = self.expression(right, op)
             if op == lexer.NEG:
                 value = negated(value)
             elif op in _SHIFTS:
-                value = self.shifted(op, position, value)
+                value = shifted(value, _SHIFTS[op])
             self.push(min(position, _position(right)), value)
             return
         left = self.operands.pop()
@@ -485,44 +487,34 @@ class _Parser(BoundReader):
         return operand.expressions[0]
 
     def arithmetic(self, op: int, position: int, a: Expression, b: Expression) -> Expression:
-        try:
-            if op in (lexer.ADD, lexer.SUB):
-                return added(a, negated(b) if op == lexer.SUB else b)
-            if isinstance(b, Linear) and not b.terms:
-                if op == lexer.MUL:
-                    return scaled(a, b.constant)
-                if b.constant == 0:
-                    raise self.fail("division by zero", position)
-                return divided(a, b.constant)
-            if op == lexer.MUL and isinstance(a, Linear) and not a.terms:
-                return scaled(b, a.constant)
-        except (ExpressionError, decimal.DecimalException) as error:
-            raise self.located(error, position) from None
+        if op in (lexer.ADD, lexer.SUB):
+            return added(a, negated(b) if op == lexer.SUB else b)
+        if isinstance(b, Linear) and not b.terms:
+            if op == lexer.MUL:
+                return scaled(a, b.constant)
+            if b.constant == 0:
+                raise self.fail("division by zero", position)
+            return divided(a, b.constant)
+        if op == lexer.MUL and isinstance(a, Linear) and not a.terms:
+            return scaled(b, a.constant)
         if not names_of(b) or (op == lexer.MUL and not names_of(a)):
             raise self.fail("a factor or divisor is a plain number; leave out its unit", position)
-        if self.options.derived is not None:
-            return self.derive("*" if op == lexer.MUL else "/", position, a, b)
+        if (derived := self.options.derived) is not None:
+            return derived.add("*" if op == lexer.MUL else "/", (a, b), self.options.units)
         what = "product" if op == lexer.MUL else "quotient"
         raise self.fail(
             f"a {what} of signals is not linear; make it a channel of the traces (`rhovec check` does)",
             position,
         )
 
-    def derive(self, operation: Operation, position: int, *parts: Expression) -> Expression:
-        """A variable in the place of what is not linear in the samples at one time."""
-        assert self.options.derived is not None
-        try:
-            return self.options.derived.add(operation, parts, self.options.units)
-        except ExpressionError as error:
-            raise self.located(error, position) from None
-
-    def located(self, error: Exception, position: int) -> ParseError:
+    def located(self, error: Exception) -> ParseError:
         """What is wrong with an expression, as an error that says where."""
         if isinstance(error, decimal.DecimalException):
-            return self.fail("a constant here is too large", position)
+            return self.fail("a constant here is too large", self.place)
+        place = self.place
         if isinstance(error, UnitError):
-            position = self.unit_places.get(error.unit, position)  # that of a definition has none
-        return self.fail(str(error) + self.hint * isinstance(error, NoVariableError), position)
+            place = self.unit_places.get(error.unit, place)  # that of a definition has none
+        return self.fail(str(error) + self.hint * isinstance(error, NoVariableError), place)
 
     def close_parenthesis(self) -> None:
         self.reduce(1)
@@ -552,24 +544,22 @@ class _Parser(BoundReader):
             return
         parts = [self.expression(operand, op) for operand in self.operands[before:]]
         del self.operands[before:]
-        try:
-            if op == lexer.CHANGED:
-                self.rows += atoms.changed(parts[0], self.options)
-                self.operands.append(opened)
-            elif op == lexer.RATE and self.options.derived is not None:
-                self.push(opened, self.derive("rate", opened, parts[0]))
-            elif op == lexer.RATE:
-                step = self.options.step
-                if step is None:
-                    raise self.fail("rate needs the sampling step; pass dt", opened)
-                seconds = ARITHMETIC.divide(Decimal(step.numerator), Decimal(step.denominator))
-                self.push(opened, rate(parts[0], seconds))
-            else:
-                if op == lexer.ABS:
-                    parts.append(negated(parts[0]))
-                self.push(opened, extremum(op != lexer.MIN, parts))
-        except (ExpressionError, decimal.DecimalException) as error:
-            raise self.located(error, opened) from None
+        self.place = opened
+        if op == lexer.CHANGED:
+            self.rows += atoms.changed(parts[0], self.options)
+            self.operands.append(opened)
+        elif op == lexer.RATE and (derived := self.options.derived) is not None:
+            self.push(opened, derived.add("rate", tuple(parts), self.options.units))
+        elif op == lexer.RATE:
+            step = self.options.step
+            if step is None:
+                raise self.fail("rate needs the sampling step; pass dt", opened)
+            seconds = ARITHMETIC.divide(Decimal(step.numerator), Decimal(step.denominator))
+            self.push(opened, rate(parts[0], seconds))
+        else:
+            if op == lexer.ABS:
+                parts.append(negated(parts[0]))
+            self.push(opened, extremum(op != lexer.MIN, parts))
 
     # -- formulae --------------------------------------------------------------------------
 
@@ -580,13 +570,10 @@ class _Parser(BoundReader):
             return
         if not chain.operators:
             self.write_flag(chain)
+        self.place = chain.position
         for i, op in enumerate(chain.operators):
             left, right = chain.expressions[i : i + 2]
-            try:
-                difference = added(left, negated(right))
-                self.rows += atoms.comparison(op, difference, self.options)
-            except (ExpressionError, decimal.DecimalException) as error:
-                raise self.located(error, chain.position) from None
+            self.rows += atoms.comparison(op, added(left, negated(right)), self.options)
             if i:
                 self.rows.append(ops.node(ops.AND))
         self.operands[-1] = chain.position

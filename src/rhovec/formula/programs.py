@@ -62,13 +62,13 @@ class Programs:
         return Programs(self.code[rows], self.thresholds[rows], offsets, self.channels)
 
     def replace(self, chosen: np.ndarray, others: Programs) -> Programs:
-        """With other formulae in the places `chosen`."""
+        """The batch with other formulae in the places `chosen`."""
         order = np.arange(len(self))
         order[chosen] = len(self) + np.arange(len(chosen))
         return Programs.join([self, others]).select(order)
 
     def stretched(self, chosen: np.ndarray, factor: float) -> Programs:
-        """With the finite time bounds of the formulae `chosen`, (B,) bool, times a factor."""
+        """The batch with the finite time bounds of the formulae `chosen`, (B,) bool, times `factor`."""
         code = self.code.copy()
         bounds = code[:, 1:3]
         changed = np.repeat(chosen, np.diff(self.offsets))[:, None] & (bounds != UNBOUNDED)

@@ -79,9 +79,14 @@ class Requirement:
     source: str = ""  # "requirements.stl:3", or "formula 2"
 
     @property
+    def key(self) -> str:
+        """What reports know it by: its identifier, otherwise the formula as it was written."""
+        return self.id or self.text
+
+    @property
     def label(self) -> str:
         """Identifier and title, otherwise the formula as it was written."""
-        return name_of(self.id, self.title) or self.text or str(self.formula)
+        return heading(self.id, self.title) or self.text or str(self.formula)
 
     @property
     def place(self) -> str:
@@ -89,7 +94,7 @@ class Requirement:
         return f"{self.id} ({self.source})" if self.id else self.source
 
 
-def name_of(identifier: str, title: str) -> str:
+def heading(identifier: str, title: str) -> str:
     """Identifier and title, as in a file: `BRAKE-7 "Pressure after pedal"`."""
     return " ".join(filter(None, (identifier, title and f'"{title}"')))
 

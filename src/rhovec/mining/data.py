@@ -34,12 +34,12 @@ def atom(op: int, channel: int, threshold: float) -> Node:
 
 
 def dual(candidate: Candidate) -> Candidate:
-    """The negation, but for traces at the border: robustness with the other sign."""
+    """The candidate whose robustness has the opposite sign: the negation, except where that is 0."""
     return tuple((DUAL[op], lo, hi, channel, z) for op, lo, hi, channel, z in candidate)
 
 
 def plain(candidate: Candidate) -> Candidate:
-    """With `and` and `or` for until and release at a single moment, time 0, which mean the same."""
+    """The candidate with `and` and `or` in place of until[0,0] and release[0,0], which mean the same."""
     junctions = {(ops.UNTIL, 0, 0): ops.AND, (ops.RELEASE, 0, 0): ops.OR}
     return tuple((junctions.get(node[:3], node[0]), *node[1:]) for node in candidate)
 
@@ -76,7 +76,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: np.ndarray, names: Sequence[str]) -> Scale:
-        """From training traces (N, V, P), of which no channel is constant."""
+        """The scale of training traces (N, V, P), none of whose channels is constant."""
         flags = ((values == 0) | (values == 1)).all(axis=(0, 2))
         centre = np.where(flags, 0.5, np.median(values, axis=(0, 2)))
         scale = np.where(flags, 1.0, values.std(axis=(0, 2)))
@@ -86,7 +86,7 @@ class Scale:
         return np.ascontiguousarray((values - self.centre[:, None]) / self.scale[:, None])
 
     def formula(self, candidate: Candidate) -> Formula:
-        """In the channels' names and units."""
+        """The candidate as a formula in the channels' names and units."""
         return Formula.from_rows([
             (op, lo, hi, None, 0.0) if channel < 0 else
             (op, 0, 0, ((self.names[channel], 1.0),), self.raw(channel, threshold))
@@ -94,7 +94,7 @@ class Scale:
         ], check=False)  # fmt: skip
 
     def raw(self, channel: int, threshold: float) -> float:
-        """A threshold in the channel's unit, to the digits that going to z and back leaves."""
+        """A threshold in the channel's unit, rounded to the digits that standardising preserves."""
         centre, scale = float(self.centre[channel]), float(self.scale[channel])
         shift = threshold * scale
         exponent = math.floor(math.log10(max(abs(shift), abs(centre), scale)))

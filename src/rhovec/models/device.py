@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import MissingDependencyError, RhovecError
+from ..errors import MissingDependencyError, RhovecError, needed
 from ..formula.programs import Programs
 from .config import EncoderConfig
 from .heads import Kind
@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 def torch_device(device: str) -> torch.device:
     """A torch device that exists here."""
-    try:
-        import torch
-    except ImportError:
-        raise MissingDependencyError(
-            'a device needs torch: pip install "rhovec[torch]", or load without a device'
-        ) from None
+    needed("torch", "a device", "torch", "load without a device")
+    import torch
+
     try:
         place = torch.device(device)
     except RuntimeError:

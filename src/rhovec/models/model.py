@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from ..errors import FormulaError, MissingDependencyError, RhovecError, RhovecWarning
+from ..errors import FormulaError, MissingDependencyError, RhovecError, RhovecWarning, whole
 from ..former import former_arguments
 from ..formula import operators as ops
 from ..formula.core import Formula
@@ -230,8 +230,7 @@ class Model:
         schema: answer in its channels' names and units; bounds are in sampling steps, and
         `phi.to_text(dt=schema.dt)` prints them in seconds.
         """
-        if k < 1:
-            raise RhovecError(f"k must be 1 or more, not {k}")
+        k = whole(k, "k", least=1)
         rows = self.unit_rows(vectors)
         schema = schema or self.schema
         channels = None if schema is None else len(schema.channels)
@@ -457,7 +456,7 @@ def shipped() -> list[str]:
 
 def interpolated(space: Any, ends: list[Formula], steps: int) -> list[Step]:
     """`interpolate` of any space with `embed`, `similarity` and `decode`."""
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+    if whole(steps, "steps") < 2:
         raise RhovecError(f"steps must be 2 or more, as both ends count, not {steps}")
     a, b = space.embed(ends).astype(np.float64)
     angle = np.arctan2(np.linalg.norm(a - b), np.linalg.norm(a + b)) * 2

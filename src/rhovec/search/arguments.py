@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from ..errors import RhovecError
 
@@ -21,17 +18,6 @@ def file_path(path: Any) -> Path:
     except TypeError:
         pass
     raise RhovecError(f"path must be the name of a file, not {path!r}")
-
-
-def whole(number: Any, name: str) -> int:
-    """An int or a NumPy integer as an int."""
-    try:
-        if isinstance(number, bool | np.bool_):
-            raise TypeError
-        return operator.index(number)
-    except TypeError:
-        what = "whole numbers" if name == "ids" else "a whole number"
-        raise RhovecError(f"{name} must be {what}, not {number!r}") from None
 
 
 def names_of(names: Any, argument: str) -> frozenset[str]:

@@ -86,6 +86,13 @@ class Batch(NamedTuple):
     vectors: np.ndarray
 
 
+def require_dimension(batch: Batch, facts: Facts, name: str) -> None:
+    """Refuse vectors that are longer or shorter than those of the library called `name`."""
+    width = batch.vectors.shape[1]
+    if width != facts.dimension:
+        raise RhovecError(f"{name} has vectors of {facts.dimension} numbers, not of {width}")
+
+
 @dataclass(frozen=True)
 class Entry:
     """What a library holds about one formula, besides its vector."""
@@ -137,10 +144,11 @@ class Backend(ABC):
     def neighbours(
         self, lowest: float, done: Collection[int], progress: Progress | None = None
     ) -> Iterator[list[Found]]:
-        """For one entry after the other: itself and all others at least this near to it.
+        """For each entry in turn: itself and its neighbours, whose inner product with it is at least
+        `lowest`.
 
-        lowest: an inner product. Entries without such others are left out, and so are ids in `done`,
-        to which the caller adds while it iterates.
+        Entries without neighbours are left out, and so are the ids in `done`, to which the caller adds
+        while it iterates.
         """
 
     @abstractmethod

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import RhovecError
+from ..errors import RhovecError, whole
 from ..formula import Formula, Schema
 from ..formula.reader import FormulaLike, is_single
 from ..formula.requirements import Requirement
@@ -31,7 +31,6 @@ from . import version1
 from .arguments import (
     file_path,
     names_of,
-    whole,
 )
 from .backend import Backend, Batch, Facts, Filter, Found, is_url
 from .entries import (
@@ -265,7 +264,7 @@ class Index:
         """Remove entries: all of these, or none if one does not exist."""
         several = isinstance(ids, Iterable) and not isinstance(ids, str | bytes)
         listed: list[Any] = list(ids) if several else [ids]  # type: ignore[arg-type]
-        self._backend.delete([whole(i, "ids") for i in listed])
+        self._backend.delete([whole(i, "ids", what="whole numbers") for i in listed])
 
     def flush(self) -> None:
         """Complete the approximate index now and write it, instead of at some later search.
@@ -302,9 +301,7 @@ class Index:
             kernel: your own; or with True the one that the vectors approximate, with 10,000 other
             traces of mu0 (or your traces).
         """
-        k = whole(k, "k")
-        if k < 1:
-            raise RhovecError(f"k must be 1 or more, not {k}")
+        k = whole(k, "k", least=1)
         chosen = Filter(
             names_of(variables, "variables"),
             names_of(tags, "tags"),

@@ -32,7 +32,7 @@ from ..errors import RhovecError
 from ..files import filling
 from ..formula import parse
 from ..formula.requirements import Requirement
-from .backend import Batch, Entry, Facts, Progress
+from .backend import Batch, Entry, Facts, Progress, require_dimension
 
 APPLICATION, VERSION = 0x72686F76, 2  # in the file's header
 SCHEMA = (
@@ -230,11 +230,7 @@ class Rows:
             labels, labels_digest = _NewLabels(self._label_numbers), state.labels
             end = begin
             for batch in chain(first, batches):
-                if batch.vectors.shape[1] != self.facts.dimension:
-                    raise RhovecError(
-                        f"{self.name} has vectors of {self.facts.dimension} numbers, not of "
-                        f"{batch.vectors.shape[1]}"
-                    )
+                require_dimension(batch, self.facts, self.name)
                 encoded = self._numbers.encode(batch.vectors)
                 rows = []
                 for one, vector in zip(batch.requirements, encoded, strict=True):

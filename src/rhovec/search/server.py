@@ -23,7 +23,7 @@ import numpy as np
 from ..errors import RhovecError
 from ..formula import parse
 from ..formula.requirements import Requirement
-from .backend import Backend, Batch, Entry, Facts, Filter, Found, Progress
+from .backend import Backend, Batch, Entry, Facts, Filter, Found, Progress, require_dimension
 from .compact import compacted, principal_directions
 from .database import (
     LOCK,
@@ -182,11 +182,7 @@ class ServerBackend(Backend):
         ]  # fmt: skip
         for batch in batches:
             count = len(batch.requirements)
-            if batch.vectors.shape[1] != self.facts.dimension:
-                raise RhovecError(
-                    f"{self.name} has vectors of {self.facts.dimension} numbers, not of "
-                    f"{batch.vectors.shape[1]}"
-                )
+            require_dimension(batch, self.facts, self.name)
             query = "SELECT nextval(%s::regclass) FROM generate_series(1, %s)"
             sequence = f"rhovec.entries_{self._library.id}_ids"
             new = [i for (i,) in database.rows(query, (sequence, count))]

@@ -23,7 +23,7 @@ from ..formula.fragment import in_fragment
 from ..formula.operators import Row
 from ..formula.programs import Programs
 from ..kernel import Progress
-from ..models.inverse import REQUESTS, Found, Limits, Numbers, choose, plain, structure
+from ..models.inverse import PARSIMONY, REQUESTS, Found, Limits, Numbers, choose, plain, structure
 from ..robustness import robustness
 from .fitting import (
     distinct,
@@ -297,9 +297,10 @@ class Decoder:
     def _joined(
         self, target: np.ndarray, phi: Formula, joints: Others, n: int, different: bool = False
     ) -> list[tuple[Formula, int]]:
-        """Those n of the other formulae, each with an operator, that bring one closest to the target.
+        """The n formulae of `joints`, each with an operator, that bring `phi` closest to the target when
+        they are joined with it.
 
-        different: one per structure and operator, among the SCANNED closest.
+        different: only one per structure and operator, of the SCANNED closest.
         """
         chosen, others, traces, kinds = joints
         leading = principal(self.basis.shape[1])
@@ -370,12 +371,13 @@ class Decoder:
                     yield Formula.from_rows([*rows[:i], other, *rows[i + 1 :]])
 
 
-def front(found: Sequence[Found], node: float) -> list[Found]:
-    """From short to exact: each is closer than all shorter ones, by `node` or more per further node."""
+def front(found: Sequence[Found]) -> list[Found]:
+    """From short to exact: each is closer than all shorter ones, by more than PARSIMONY per further
+    node."""
     kept: list[Found] = []
     best = -math.inf
     for one in sorted(found, key=lambda one: (one.formula.size, -one.similarity)):
-        value = one.similarity - node * one.formula.size
+        value = one.similarity - PARSIMONY * one.formula.size
         if value > best:
             kept, best = [*kept, one], value
     return kept

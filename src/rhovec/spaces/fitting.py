@@ -21,6 +21,7 @@ from ..formula.operators import Row
 from ..formula.programs import Programs
 from ..kernel import kernel_of_cosine
 from ..robustness import robustness
+from ..traces.measure import varying
 from .scales import Scales
 
 DIMENSIONS = (32, 48, 64, 96, 128, 192, 256)
@@ -40,14 +41,17 @@ class Directions(NamedTuple):
     error: float
 
 
+def moving_channels(scales: Scales) -> np.ndarray:
+    """Indices of the channels that are not constant in all traces; of the first, if all are."""
+    found = np.flatnonzero(varying(scales.values))
+    return found if len(found) else np.arange(1)
+
+
 def draw_formulae(scales: Scales, n: int, seed: int, max_nodes: int = 48) -> Programs:
     """n formulae about standardised traces, over the channels that vary."""
     from ..corpus.families import Recipe, draw_families
 
-    low, high = scales.values.min(axis=(0, 2)), scales.values.max(axis=(0, 2))
-    moving = np.flatnonzero(low < high)
-    if not len(moving):
-        moving = np.arange(1)
+    moving = moving_channels(scales)
     recipe = Recipe(seed=seed, family_size=1, channels=len(moving), max_nodes=max_nodes,
                     shares=(1.0, 0.0, 0.0, 0.0), requirements=0.5)  # fmt: skip
     drawn = draw_families(recipe, np.arange(n)).programs
@@ -72,10 +76,7 @@ def draw_boxes(scales: Scales, n: int, seed: int) -> Programs:
     The sides are quantiles of the traces, so that a box has its own place and size in each channel.
     """
     rng = np.random.default_rng(seed)
-    low, high = scales.values.min(axis=(0, 2)), scales.values.max(axis=(0, 2))
-    moving = np.flatnonzero(low < high)
-    if not len(moving):
-        moving = np.arange(1)
+    moving = moving_channels(scales)
     levels = np.linspace(0, 1, LEVELS)
     quantiles = [np.quantile(scales.values[:, i], levels) for i in moving.tolist()]
     points = scales.values.shape[2]
@@ -108,10 +109,7 @@ def draw_responses(scales: Scales, n: int, seed: int) -> Programs:
     An interval of a discrete channel is one of its values.
     """
     rng = np.random.default_rng(seed)
-    low, high = scales.values.min(axis=(0, 2)), scales.values.max(axis=(0, 2))
-    moving = np.flatnonzero(low < high)
-    if not len(moving):
-        moving = np.arange(1)
+    moving = moving_channels(scales)
     points = scales.values.shape[2]
     shares = np.linspace(0, 1, 1001)
     quantiles = np.quantile(scales.values, shares, axis=(0, 2)).T

@@ -21,13 +21,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import RhovecError, RhovecWarning, TraceError
+from ..errors import RhovecError, RhovecWarning, TraceError, whole
 from ..formula import Formula
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, is_single
 from ..formula.simplify import simplify
 from ..kernel import CentredKernel, Progress, StlKernel, drop_axes, kernel_of_cosine
-from ..models.inverse import PARSIMONY, Found, unit_rows
+from ..models.inverse import Found, unit_rows
 from ..models.model import Step, interpolated
 from ..traces import TraceMeasure
 from . import store
@@ -107,8 +107,7 @@ class Space:
         """
         if not isinstance(error, int | float) or not 0 < error < 1:
             raise RhovecError(f"error must be above 0 and below 1, not {error!r}")
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise RhovecError(f"seed must be a whole number >= 0, not {seed!r}")
+        seed = whole(seed, "seed", least=0)
         if not isinstance(centred, bool):
             raise RhovecError(f"centred must be True or False, not {centred!r:.80}")
         given = as_given(traces, variables)
@@ -261,8 +260,7 @@ class Space:
         target: vectors of this space, robustness on its traces, (N,) or (B, N), which need not be any
             formula's, or formulae. `front` gives the same with similarities.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise RhovecError(f"k must be a whole number, 1 or more, not {k!r}")
+        k = whole(k, "k", least=1)
         found = self.front(target, progress=progress)
         single = not found or isinstance(found[0], Found)
         groups = [
@@ -295,9 +293,7 @@ class Space:
             formulae = [*group, *([simplify(given[i])] if given else [])]
             products = self.embed(formulae, warn=False) @ vector
             near = np.clip(products, -1, 1).astype(np.float64)
-            kept = front(
-                [Found(*one) for one in zip(formulae, near.tolist(), strict=True)], PARSIMONY
-            )
+            kept = front([Found(*one) for one in zip(formulae, near.tolist(), strict=True)])
             out.append([
                 Found(one.formula, float(kernel_of_cosine(one.similarity, self.sigma2))) for one in kept
             ])  # fmt: skip

@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import TraceError, whole
 from ..machine import cores, memory
 from .reading import PathLike, Traces, as_names, listed, read_traces
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 BLOCK = 1024  # traces; changing it changes what every seed draws
 DEFAULT_TRACES = 1000
 AHEAD = min(8, cores())  # blocks drawn at once
+_whole = partial(whole, error=TraceError)
 _TINY = float(np.finfo(np.float32).tiny)  # keeps a single spacing of 0 from being divided by itself
 
 
@@ -65,7 +67,7 @@ class BaseMeasure:
     q0: float = 0.5
 
     def __post_init__(self) -> None:
-        if min(_whole("n_variables", self.n_variables), _whole("points", self.points)) < 1:
+        if min(_whole(self.n_variables, "n_variables"), _whole(self.points, "points")) < 1:
             raise TraceError("a base measure needs at least one variable and one point")
         for name in ("mu0", "sigma0", "mu1", "sigma1", "q", "q0"):
             if not isinstance(getattr(self, name), float | int | np.number):
@@ -235,7 +237,7 @@ def empty_floats(shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _positive(n: int) -> int:
-    if _whole("n_traces", n) < 1:
+    if _whole(n, "n_traces") < 1:
         raise TraceError(f"at least one trace is needed, not {n}")
     if n > MAX_TRACES:
         raise TraceError(f"at most {MAX_TRACES:,} traces can be drawn, not {n:.3g}")
@@ -243,16 +245,15 @@ def _positive(n: int) -> int:
 
 
 def _seed(seed: int) -> int:
-    if _whole("seed", seed) < 0:
+    if _whole(seed, "seed") < 0:
         raise TraceError(f"seed must not be negative, not {seed}")
     return seed
 
 
-def _whole(name: str, value: int) -> int:
-    """A whole number: an int of Python's or NumPy's."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TraceError(f"{name} must be a whole number, not {value!r}")
-    return int(value)
+def varying(values: np.ndarray) -> np.ndarray:
+    """(V,) bool: which channels of traces (N, V, P) take more than one value."""
+    moves: np.ndarray = values.min(axis=(0, 2)) < values.max(axis=(0, 2))
+    return moves
 
 
 def refuse_table(values: Any, what: str) -> None:
