@@ -135,7 +135,63 @@ def test_flags_and_modes_keep_their_values(space: rv.Space) -> None:
     scales = {c.expression: (c.mean, c.std, c.discrete) for c in space.schema.channels}
     assert scales["gear"] == scales["belt"] == (0, 1, True)
     assert scales["speed"][1] == pytest.approx(drives()[:, 0].std(), rel=1e-6)
-    assert space.measure.values == pytest.approx(drives(), rel=1e-5, abs=1e-4)
+    rounding = 1e-6 * drives().std(axis=(0, 2))[:, None]
+    assert (np.abs(space.measure.values - drives()) <= rounding).all()
+
+
+def test_traces_come_back_in_their_own_units_far_from_zero() -> None:
+    rng = np.random.default_rng(0)
+    tenths = np.round(60 + rng.normal(0, 12, (50, 40)), 1)
+    north = 5e6 + np.cumsum(rng.normal(0, 0.02, (50, 40)), axis=1)
+    place = rv.Space.fit({"tenths": tenths, "north": north})
+    found = place.measure.values
+    assert np.array_equal(found[:, 0], tenths)
+    assert np.abs(found[:, 1] - north).max() < 1e-6 * north.std()
+    rho = rv.robustness("always north >= 4999999.9", {"north": north})
+    kernel = rv.StlKernel(place.measure)
+    assert kernel.signatures("always north >= 4999999.9") == pytest.approx(
+        rho / np.linalg.norm(rho), abs=1e-5
+    )
+
+
+def test_channels_that_float32_cannot_hold_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    other = rng.normal(size=(80, 40))
+    for large, refused in ((65535.0, False), (1e8, True), (1e12, True), (3.4e38, True)):
+        values = other.cumsum(axis=1)
+        values[3, 7] = large
+        if refused:
+            with pytest.raises(TraceError, match="'x' as large as .* leave no digits for the others"):
+                rv.Space.fit({"x": values, "y": other})
+        else:
+            rv.Space.fit({"x": values, "y": other})
+    days = 20240101.0 + rng.integers(0, 9, (80, 1)) + np.zeros((80, 40))
+    with pytest.raises(TraceError, match="such as 20240109, are too long to be told apart"):
+        rv.Space.fit({"day": days, "y": other}, discrete=["day"])
+    rv.Space.fit({"day": days - 20240101, "y": other}, discrete=["day"])
+    still = np.full((80, 40), 0.3)
+    still[0, 0] = np.nextafter(0.3, 1)
+    with pytest.raises(TraceError, match="constant in the traces, so without a scale: still"):
+        rv.Space.fit({"still": still, "y": other})
+
+
+def test_similarities_to_a_score_are_exact(space: rv.Space) -> None:
+    scores = np.random.default_rng(9).normal(size=(2, len(space.measure.values)))
+    assert space.residual(scores[0]) == space.residual(scores)[0] > 0.5
+    for score, front in zip(scores, space.front(scores), strict=True):
+        for formula, similarity in front:
+            cosine = space.kernel().signatures(formula) @ score / np.linalg.norm(score)
+            assert similarity == pytest.approx(np.exp((cosine - 1) / 0.2), abs=1e-6)
+    with pytest.raises(RhovecError, match="what the directions miss is not in a vector"):
+        space.residual(space.embed("speed > 90"))
+
+
+def test_a_constant_score_has_no_direction_in_a_centred_space() -> None:
+    values = np.random.default_rng(0).normal(size=(80, 1, 20)).cumsum(axis=2)
+    centred = rv.Space.fit(values, centred=True)
+    for constant in (0.3, 7e5, -2.5):
+        with pytest.raises(RhovecError, match="vector 0 is nearly the same on every trace"):
+            centred.project(np.full(80, constant))
 
 
 def test_it_is_determined_by_traces_and_seed(space: rv.Space) -> None:

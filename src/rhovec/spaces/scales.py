@@ -9,6 +9,7 @@ is in standard deviations, whatever the units are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +34,7 @@ from ..robustness.inputs import as_trace_array
 from ..traces import TraceMeasure
 from ..traces.reading import Traces, listed
 
+MIN_DIGITS = 1e-4  # share of the spread of the middle half of a channel that float32 must resolve
 MAX_ROUNDING = 0.01  # of a step, by which the one that is given may differ from that of the times
 
 
@@ -95,11 +97,13 @@ def schema_of(
         flag = name in names or bool(((values == 0) | (values == 1)).all())
         with np.errstate(over="ignore"):  # what cannot be scaled is refused below
             mean, std = (0.0, 1.0) if flag else (float(values.mean()), float(values.std()))
-        if not flag and values.min() == values.max():
+        low, high = float(values.min()), float(values.max())
+        if not flag and high - low <= 4 * np.spacing(max(-low, high)):  # no more than rounding
             constant.append(name)
             continue
         if not 0 < std < np.inf:
             raise TraceError(f"the values of {name!r} are too large or too small to be scaled")
+        _require_digits(name, values, mean, std, flag)
         text = channel_text(((name, 1.0),))
         channels.append(SchemaChannel(text, mean, std, units.get(name, ""), flag))
     if constant:
@@ -114,6 +118,27 @@ def schema_of(
             f"the times of the traces are {given.dt:g} s apart, not {schema.dt:g} s; leave out dt"
         )
     return schema
+
+
+def _require_digits(
+    name: str, values: np.ndarray, mean: float, std: float, discrete: bool
+) -> None:
+    """Refuse values that float32, in which scaled traces are kept, would not tell apart."""
+    if discrete:
+        known = np.unique(values)
+        if len(np.unique(known.astype(np.float32))) < len(known):
+            raise TraceError(
+                f"some values of {name!r}, such as {known[-1]:.15g}, are too long to be told apart in "
+                "float32; subtract a number from all of them"
+            )
+        return
+    low, high = np.quantile(values, (0.25, 0.75)).tolist()
+    scaled = max(abs(low - mean), abs(high - mean)) / std
+    if 0 < (high - low) / std * MIN_DIGITS < np.spacing(np.float32(scaled)):
+        raise TraceError(
+            f"values of {name!r} as large as {np.abs(values).max():.3g} leave no digits for the others; "
+            "replace those that stand for something else, such as a missing sample"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,10 +193,15 @@ class Scales:
         return tuple(c.variables[0] for c in self.schema.channels)
 
     def original(self) -> np.ndarray:
-        """The traces in their own units, (N, V, P) float32."""
-        mean = np.array([c.mean for c in self.schema.channels])[:, None]
-        std = np.array([c.std for c in self.schema.channels])[:, None]
-        return np.asarray(self.values * std + mean, np.float32)
+        """The traces in their own units, (N, V, P) float64, without digits that scaling has made up."""
+        out = np.empty(self.values.shape)
+        for i, channel in enumerate(self.schema.channels):
+            scaled = self.values[:, i].astype(np.float64)
+            error = float(np.spacing(np.abs(self.values[:, i]).max())) * channel.std
+            values = scaled * channel.std + channel.mean
+            decimals = min(300, -math.ceil(math.log10(error)))
+            out[:, i] = values if channel.discrete else np.round(values, decimals)
+        return out
 
     def lower(self, programs: Programs) -> Programs:
         """The same formulae about standardised traces; robustness is divided by each channel's scale."""

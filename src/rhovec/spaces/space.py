@@ -26,7 +26,7 @@ from ..formula import Formula
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, is_single
 from ..formula.simplify import simplify
-from ..kernel import CentredKernel, Progress, StlKernel, drop_axes, kernel_of_cosine
+from ..kernel import MIN_SPREAD, CentredKernel, Progress, StlKernel, drop_axes, kernel_of_cosine
 from ..models.inverse import Found, unit_rows
 from ..models.model import Step, interpolated
 from ..traces import TraceMeasure
@@ -221,12 +221,23 @@ class Space:
             )  # fmt: skip
         return np.asarray(rows[0] if single else rows, np.float32)
 
-    def residual(self, formulae: Formulae) -> Any:
+    def residual(self, target: Any) -> Any:
         """Length of what the principal directions miss of each unit signature, (B,) in 0 ... 1; of a
         single one a float. The cosine of two formulae is off by less than the product of theirs.
+
+        target: formulae, or an array of robustness on the space's traces, (N,) or (B, N).
         """
-        programs, single = self.scales.read(formulae)
-        missed = self._vectors(programs)[1]
+        if not isinstance(target, np.ndarray):
+            programs, single = self.scales.read(target)
+            missed = self._vectors(programs)[1]
+        else:
+            rows = self._unit_rows(target)
+            if rows.shape[-1] != len(self._basis):
+                raise RhovecError(
+                    "what the directions miss is not in a vector; give formulae, or robustness on the "
+                    f"space's {len(self._basis)} traces"
+                )
+            missed, single = vectors_of(np.atleast_2d(rows), self._basis)[1], rows.ndim == 1
         return float(missed[0]) if single else missed
 
     def similarity(self, first: Formulae, second: Formulae, *, warn: bool = True) -> Any:
@@ -240,16 +251,27 @@ class Space:
 
         It need not be any formula's. Vectors (D,) or (B, D) are scaled to length one.
         """
-        n = len(self._content.values)
-        wanted = f"this space's have {self.dimension}; robustness on its traces has {n}"
-        rows = unit_rows(values, (n, self.dimension), wanted)
-        if rows.shape[-1] == n:
-            if self.centred:
-                rows = rows - rows.mean(axis=-1, keepdims=True)
-                rows = unit_rows(rows, (n,), wanted)
+        rows = self._unit_rows(values)
+        if rows.shape[-1] == len(self._basis):
             flat = vectors_of(np.atleast_2d(rows), self._basis)[0]
             rows = flat.reshape((*rows.shape[:-1], self.dimension))
         return np.asarray(rows, np.float32)
+
+    def _unit_rows(self, values: Any) -> np.ndarray:
+        """Robustness or vectors, as `project` takes them, of length one; in a centred space of mean 0."""
+        n = len(self._basis)
+        wanted = f"this space's have {self.dimension}; robustness on its traces has {n}"
+        rows = unit_rows(values, (n, self.dimension), wanted)
+        if self.centred and rows.shape[-1] == n:
+            rows = rows - rows.mean(axis=-1, keepdims=True)
+            spread = np.linalg.norm(np.atleast_2d(rows), axis=1)
+            if (spread <= MIN_SPREAD).any():
+                raise RhovecError(
+                    f"vector {int(spread.argmin())} is nearly the same on every trace, so it has no "
+                    "correlation with others; leave it out, or take a space that is not centred"
+                )
+            rows = unit_rows(rows, (n,), wanted)
+        return rows
 
     # -- vectors to formulae ---------------------------------------------------------------
 
@@ -272,26 +294,31 @@ class Space:
         """Formulae for a vector from short to exact, each with its similarity K: a list of
         `Found(formula, similarity)`; for several vectors a list of such lists.
 
-        target: as in `decode`. Similarities are those of vectors, as in `similarity`: for a target with
-            a large `residual` they may be too high, and `kernel()` has the exact ones.
+        target: as in `decode`. Similarities to robustness are exact. Others are those of vectors, as in
+            `similarity`: for a formula with a large `residual` they may be too high, and `kernel()` has
+            the exact ones.
         """
         if self.centred:
             raise refuse_centred()
-        given = lowered = None
-        if is_single(target) or (
-            isinstance(target, Sequence) and len(target) and is_single(target[0])
-        ):
+        given = lowered = robustness = None
+        several = isinstance(target, Sequence) and len(target) and is_single(target[0])
+        if is_single(target) or several:
             programs, single = self.scales.read(target)
             vectors = np.asarray(self._vectors(programs)[0], np.float32)
             given, lowered = programs.unpack(), self.scales.lower(programs).unpack()
         else:
-            vectors = self.project(target)
-            vectors, single = np.atleast_2d(vectors), vectors.ndim == 1
+            rows = self._unit_rows(target)
+            vectors, single = np.atleast_2d(self.project(rows)), rows.ndim == 1
+            if rows.shape[-1] == len(self._basis):
+                robustness = np.atleast_2d(rows)
         found = self._decoder.decode(vectors, lowered, progress)
         out = []
         for i, (vector, group) in enumerate(zip(vectors, found, strict=True)):
             formulae = [*group, *([simplify(given[i])] if given else [])]
-            products = self.embed(formulae, warn=False) @ vector
+            if robustness is None:
+                products = self.embed(formulae, warn=False) @ vector
+            else:
+                products = self._kernel.signatures(formulae) @ robustness[i]
             near = np.clip(products, -1, 1).astype(np.float64)
             kept = front([Found(*one) for one in zip(formulae, near.tolist(), strict=True)])
             out.append([
