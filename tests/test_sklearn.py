@@ -73,6 +73,23 @@ def average_robustness(formulae: list[rv.Formula]) -> np.ndarray:
     return rv.robustness(formulae, rv.BaseMeasure().sample(200, seed=1)).mean(axis=1)
 
 
+def test_another_space_in_the_same_folder_is_noticed(tmp_path: Path) -> None:
+    traces = np.random.default_rng(0).normal(size=(60, 1, 20)).cumsum(axis=2)
+    formulae = ["always x_0 < 2", "eventually x_0 > 1"]
+    rv.Space.fit(traces).save(tmp_path)
+    first = StlVectorizer(tmp_path)
+    before = first.fit_transform(formulae)
+    stored = pickle.dumps(first)
+    other = rv.Space.fit(traces + 1)
+    other.save(tmp_path)
+    after = StlVectorizer(tmp_path).fit_transform(formulae)
+    assert np.array_equal(after, other.embed(formulae)) and not np.array_equal(after, before)
+    for one in (first, pickle.loads(stored)):
+        with pytest.raises(RhovecError, match="now makes other vectors .* fit it again"):
+            one.transform(formulae)
+    assert np.array_equal(first.fit(formulae).transform(formulae), after)
+
+
 def test_a_pipeline_predicts_average_robustness(folder: Path) -> None:
     formulae = rv.random_formulae(200, 1)
     y = average_robustness(formulae)

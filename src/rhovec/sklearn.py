@@ -5,12 +5,13 @@
 
 The vectorizer learns nothing from the data: a space is read when vectors are first needed, and all
 vectorizers of a process share it. So clones in a cross-validation cost nothing, and a stored pipeline
-holds no weights.
+holds no weights, only the fingerprint of the space that it was fitted with.
 For signatures of a kernel instead, use sklearn's FunctionTransformer(kernel.signatures).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +47,19 @@ except ImportError:
         'rhovec.sklearn needs scikit-learn: pip install "rhovec[sklearn]"'
     ) from None
 
-_load = lru_cache(maxsize=2)(load)
+
+@lru_cache(maxsize=2)
+def _load(model: str | Path | None, device: str | None, files: object) -> Any:
+    return load(model, device)
+
+
+def _files(model: str | Path | None) -> object:
+    """What changes when another space or model is saved in the same folder."""
+    if model is None or not os.path.isdir(model):
+        return None
+    with os.scandir(model) as entries:
+        facts = ((one.name, one.stat()) for one in entries)
+        return frozenset((name, s.st_ino, s.st_mtime_ns, s.st_size) for name, s in facts)
 
 
 class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
@@ -69,7 +82,8 @@ class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.schema = schema
 
     def fit(self, X: Iterable[FormulaLike], y: object = None) -> Self:
-        """Do nothing: there is nothing to learn."""
+        """Remember which space this is: `transform` refuses another one in its place."""
+        self.fingerprint_ = self._space().fingerprint
         return self
 
     def transform(self, X: Iterable[FormulaLike]) -> np.ndarray:
@@ -78,15 +92,24 @@ class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         if isinstance(X, str) or not all(isinstance(phi, str | Formula) for phi in formulae):
             raise RhovecError("StlVectorizer takes one list of formulae, each a text or a Formula")
         space = self._space()
+        fitted = getattr(self, "fingerprint_", space.fingerprint)
+        if fitted != space.fingerprint:
+            raise RhovecError(
+                f"{self.model} now makes other vectors ({space.fingerprint}) than those that this was "
+                f"fitted with ({fitted}); fit it again"
+            )
         if self.schema is not None:
-            if isinstance(space, Space):
-                raise RhovecError("the space has its own names, units and scales; leave out schema")
+            if getattr(space, "schema", None) is not None:
+                what = "space" if isinstance(space, Space) else "model"
+                raise RhovecError(
+                    f"the {what} has its own names, units and scales; leave out schema"
+                )
             formulae = [self.schema.lower(phi) for phi in formulae]
         return np.asarray(space.embed(formulae))
 
     def _space(self) -> Any:
         if self.model is None or isinstance(self.model, str | Path):
-            return _load(self.model, self.device)
+            return _load(self.model, self.device, _files(self.model))
         if self.device is not None:
             raise RhovecError("device goes with the name of a model; a space or model has its own")
         if not hasattr(self.model, "embed"):

@@ -120,9 +120,7 @@ def schema_of(
     return schema
 
 
-def _require_digits(
-    name: str, values: np.ndarray, mean: float, std: float, discrete: bool
-) -> None:
+def _require_digits(name: str, values: np.ndarray, mean: float, std: float, discrete: bool) -> None:
     """Refuse values that float32, in which scaled traces are kept, would not tell apart."""
     if discrete:
         known = np.unique(values)
