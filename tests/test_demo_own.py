@@ -177,3 +177,29 @@ def test_bad_input_gets_one_clear_error(folder: Path, tmp_path: Path) -> None:
     message = refused("--space", folder, "-F", tmp_path / "r.stl", *out)
     assert "A (" in message and "uses nothere, but the space has speed, rpm" in message
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_verdicts_of_channels_far_from_zero(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    north = 5e6 + np.cumsum(rng.normal(0, 0.02, (100, 30)), axis=1)
+    text = "always north >= 4999999.9"
+    rv.Space.fit({"north": north, "east": rng.normal(size=(100, 30))}).save(tmp_path / "place")
+    (tmp_path / "r.stl").write_text(f"{text}\neventually east > 1\n")
+    out = tmp_path / "own.html"
+    command = ["demo", "--space", str(tmp_path / "place"), "-F", str(tmp_path / "r.stl")]
+    result = runner.invoke(app, [*command, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    rho = np.sort(rv.robustness(text, {"north": north}))
+    lowest, middle, highest = rho[[0, 50, 99]]
+    assert lowest < 0 < highest
+    for value in (lowest, middle, highest):
+        assert f"{value:+.4g}" in out.read_text("utf-8")
+
+
+@pytest.mark.parametrize("size", [1.0, 1e39])
+def test_spaces_of_single_points_and_large_values(size: float, tmp_path: Path) -> None:
+    points = 1 if size == 1 else 20
+    rv.Space.fit(size * np.random.default_rng(0).normal(size=(60, 2, points))).save(tmp_path)
+    out = tmp_path / "own.html"
+    result = runner.invoke(app, ["demo", "--space", str(tmp_path), "--out", str(out)])
+    assert result.exit_code == 0 and out.exists(), result.output

@@ -85,7 +85,7 @@ def test_another_space_in_the_same_folder_is_noticed(tmp_path: Path) -> None:
     after = StlVectorizer(tmp_path).fit_transform(formulae)
     assert np.array_equal(after, other.embed(formulae)) and not np.array_equal(after, before)
     for one in (first, pickle.loads(stored)):
-        with pytest.raises(RhovecError, match="now makes other vectors .* fit it again"):
+        with pytest.raises(RhovecError, match=r"now makes other vectors .* fit it again"):
             one.transform(formulae)
     assert np.array_equal(first.fit(formulae).transform(formulae), after)
 

@@ -88,11 +88,12 @@ def ticks(low: float, high: float, count: int) -> list[float]:
     power = 10.0 ** np.floor(np.log10(rough))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= rough * 0.999)
     first, last = np.ceil(low / step - 1e-9), np.floor(high / step + 1e-9)
-    return [round(i * step, 10) + 0.0 for i in np.arange(first, last + 1)]
+    return [float(f"{i * step:.12g}") + 0.0 for i in np.arange(first, last + 1)]
 
 
 def around(values: Sequence[float]) -> tuple[float, float]:
     low, high = float(min(values)), float(max(values))
     if low == high:
-        low, high = low - 1, high + 1
+        room = max(1.0, abs(low) / 10)
+        low, high = low - room, high + room
     return low - 0.06 * (high - low), high + 0.06 * (high - low)

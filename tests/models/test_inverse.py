@@ -359,6 +359,10 @@ def test_bad_numbers_of_answers(model: Model) -> None:
             model.decode(vector, k=wrong)
     with pytest.raises(RhovecError, match="samples must be 0"):
         model.decode(vector, samples=-1)
+    with pytest.raises(RhovecError, match="samples must be a whole number"):
+        model.decode(vector, samples="3")  # type: ignore[arg-type]
+    with pytest.raises(RhovecError, match="schema must be a Schema"):
+        model.decode(vector, schema="x")  # type: ignore[arg-type]
 
 
 def test_vectors_of_either_kind_are_decoded(model: Model) -> None:

@@ -128,7 +128,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (lambda f: (f / store.CONFIG).write_bytes(b"\xff\xfe"), "not JSON"),
     (lambda f: (f / store.CONFIG).write_text("[]"), "has no format"),
     (lambda f: (f / store.CONFIG).unlink(), "there is no model in this folder"),
-    (lambda f: (f / store.WEIGHTS).unlink(), "encoder.safetensors: cannot be read"),
+    (lambda f: (f / store.WEIGHTS).unlink(), "encoder.safetensors is missing"),
     (altered(lambda c: c.update(format=1)), "has format 1, and this rhovec reads 2"),
     (altered(lambda c: c.pop("teacher")), "teacher is missing"),
     (altered(lambda c: c["sha256"].update({"../x": ""})), "nothing else"),
@@ -376,7 +376,7 @@ def test_scales_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 DECODER_DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (cut(store.DECODER, 0.9), "decoder.safetensors is not the file that was saved"),
-    (lambda f: (f / store.DECODER).unlink(), "decoder.safetensors: cannot be read"),
+    (lambda f: (f / store.DECODER).unlink(), "decoder.safetensors is missing"),
     (altered(lambda c: c.pop("decoder")), "encoder.safetensors and nothing else"),
     (altered(lambda c: c["sha256"].pop(store.DECODER)), "and decoder.safetensors and nothing"),
     (altered(lambda c: c.update(decoder=3)), "config of the decoder is missing"),

@@ -77,13 +77,16 @@ def test_the_model_reads_names_units_and_seconds(run: Path) -> None:
     assert [c.expression for c in model.schema.channels] == list(NAMES)
     text = "always[0,5] (speed < 60 and rpm < 4000)"
     lowered = model.schema.lower(text)
-    given = model.embed([text, model.schema.parse(text), lowered])
-    for vector in (*given[1:], *model.embed(Programs.pack([lowered]))):
+    given = model.embed([text, model.schema.parse(text)])
+    for vector in (given[1], *model.embed(Programs.pack([lowered])), model.lowered.embed(lowered)):
         np.testing.assert_allclose(vector, given[0], atol=1e-4)
     assert model.embed(text).shape == (128,)
     assert model.similarity(text, text) == pytest.approx(1, abs=1e-5)
     with pytest.raises(RhovecError, match="no channel 'gear'"):
         model.embed("always gear < 3")
+    for other in ("x_0 > 1", lowered):  # names of the model's channels, not of the system's
+        with pytest.raises(RhovecError, match="no channel 'x_0'"):
+            model.embed(other)
     with pytest.raises(RhovecError, match="whole number of steps"):
         model.embed("always[0,0.7] speed < 60")
     saved = run / "again"
@@ -113,6 +116,19 @@ def test_its_folder_has_the_traces_of_its_kernel(run: Path, tmp_path: Path) -> N
     traces.write_bytes(traces.read_bytes()[:-4] + b"abcd")
     with pytest.raises(RhovecError, match="is not the file that was saved"):
         rv.load(tmp_path).kernel()
+
+
+def test_an_evaluation_does_not_depend_on_the_names_of_channels(run: Path, tmp_path: Path) -> None:
+    model = rv.load(run / "run" / "model")
+    config = json.loads(json.dumps(model.config))
+    for i, channel in enumerate(config["schema"]["channels"]):
+        channel["expression"] = f"x_{i}"
+    store.copy(run / "run" / "model", tmp_path, config)
+    rows = [
+        CliRunner().invoke(app, ["evaluate", "fidelity", "--model", str(f), "--quick", "--json"])
+        for f in (run / "run" / "model", tmp_path)
+    ]
+    assert rows[0].exit_code == 0 and rows[0].stdout == rows[1].stdout != ""
 
 
 def test_a_model_may_be_handed_on_without_its_traces(run: Path, tmp_path: Path) -> None:
@@ -249,7 +265,13 @@ def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
         ({"traces": np.where(np.arange(2)[:, None] == 0, drives(60), 7.0)}, "constant"),
         ({"traces": np.full((60, 2, 9), np.nan)}, "must be finite"),
         ({"held_out": drives(20, points=9)}, "of one length"),
-        ({"held_out": drives(60)[:20]}, "are all among those to distil"),
+        ({"held_out": drives(60)[:20]}, "20 of 20 held-out traces are among those to distil"),
+        (
+            {"held_out": np.concatenate([drives(60)[:10], drives(10, 5)])},
+            "10 of 20 held-out traces are among those to distil",
+        ),
+        ({"schema": "x"}, "schema must be a Schema, not 'x'"),
+        ({"seed": "a"}, "seed must be a whole number, not 'a'"),
         (
             {
                 "held_out": {"speed": drives(20)[:, 0]},

@@ -118,7 +118,7 @@ def decode(
     if request.formulae is not None:
         found = _ladders(loaded, request.formulae, found)
         if check is not None:
-            kernel = loaded.kernel(check)
+            kernel = loaded.lowered.kernel(check)
             groups = zip(request.formulae, found, strict=True)
             found = [exact_check(kernel, phi, group) for phi, group in groups]
     from ..models.inverse import DECIMALS
@@ -249,8 +249,7 @@ def _ladders(
     out = []
     for phi, group in zip(formulae, found, strict=True):
         itself = plain(phi)
-        a, b = (phi, itself) if model.schema is None else map(model.schema.lift, (phi, itself))
-        first = Found(itself, model.similarity(a, b, warn=False))
+        first = Found(itself, model.lowered.similarity(phi, itself, warn=False))
         out.append([first, *simpler([one for one in group if one.formula.size < itself.size])])
     return out
 

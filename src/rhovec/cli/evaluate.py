@@ -101,7 +101,8 @@ def evaluate(
         raise RhovecError("--vectors goes with one -F file and with fidelity; others need a model")
     given = None if vectors is None else read_vectors(vectors)
     loaded = load_model(model, device)
-    kernel = loaded.kernel(n_traces or (QUICK_TRACES if quick else TRACES), TRACES_SEED)
+    lowered = loaded.lowered
+    kernel = lowered.kernel(n_traces or (QUICK_TRACES if quick else TRACES), TRACES_SEED)
     if points is not None:
         if loaded.schema is not None:
             raise RhovecError("--points goes with random traces; this model is about its own")
@@ -117,10 +118,10 @@ def evaluate(
                 f"{vectors}: {len(given)} vectors for {len(sets[0].formulae)} formulae; give a row each"
             )
         for i, formulae in enumerate(sets):
-            rows += measured(chosen, formulae, loaded, kernel, seed, quick, given, kind)
+            rows += measured(chosen, formulae, lowered, kernel, seed, quick, given, kind)
             progress((i + 1) / len(sets))
         if "outside" in chosen:
-            rows += beyond(loaded, kernel, seed, quick)
+            rows += beyond(lowered, kernel, seed, quick)
     if as_json:
         write_jsonl(sys.stdout, rows)
     else:

@@ -220,7 +220,7 @@ def traces(system: System) -> str:
     unit, seconds = system.clock
     t = np.arange(values.shape[1]) * system.dt / seconds
     width, left = 400.0, 52.0
-    ends = float(t[0]), float(np.ceil(t[-1]))
+    ends = float(t[0]), max(1.0, float(np.ceil(t[-1])))
     above = Frame((left, 28, width - 10, 168), ends, around([values.min(), values.max(), *limits]))
     below = Frame((left, 214, width - 10, 324), ends, around([rho.min(), rho.max(), 0.0]))
     name, margin_name = (

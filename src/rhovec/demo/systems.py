@@ -31,9 +31,10 @@ class System(NamedTuple):
 
     @property
     def columns(self) -> dict[str, np.ndarray]:
-        """Variable -> (traces, points) float32, for which the engine is compiled already."""
+        """Variable -> (traces, points). Ours are float32, for which the engine is compiled already."""
         names, traces = next(iter(self.traces.values())), self.traces.values()
-        return {name: np.array([trace[name] for trace in traces], np.float32) for name in names}
+        kind = np.float64 if self.parsed else np.float32
+        return {name: np.array([trace[name] for trace in traces], kind) for name in names}
 
     def check(self) -> tuple[np.ndarray, np.ndarray]:
         """Robustness and satisfaction, each (requirements, traces)."""

@@ -10,8 +10,8 @@ A vector does not depend on its batch, and formulae that parse to the same formu
 A formula outside the range of the training is embedded with a warning that says which error to expect.
 
 A model on your own traces has a schema: it reads formulae in the traces' names, units and seconds,
-and answers in them. `Programs`, and formulae over x_0, x_1, ... where the schema has no such names, are
-taken as lowered by it already.
+and answers in them. `Programs` are taken as lowered by it already, and `model.lowered` is the same
+model for formulae over x_0, x_1, ... in standardised units.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -165,6 +166,13 @@ class Model:
         """The model with vectors of kind "cosine", for an index or whatever else takes vectors."""
         return Directions(self)
 
+    @property
+    def lowered(self) -> Model:
+        """The model without its schema: its formulae are over x_0, x_1, ... in standardised units."""
+        out = copy(self)
+        out.schema = None
+        return out
+
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder that `load` reads and the Hugging Face hub accepts."""
         if self.folder is None:
@@ -230,7 +238,9 @@ class Model:
         schema: answer in its channels' names and units; bounds are in sampling steps, and
         `phi.to_text(dt=schema.dt)` prints them in seconds.
         """
-        k = whole(k, "k", least=1)
+        k, samples = whole(k, "k", least=1), whole(samples, "samples", least=0)
+        if not isinstance(schema, Schema | None):
+            raise RhovecError(f"schema must be a Schema, not {schema!r:.80}")
         rows = self.unit_rows(vectors)
         schema = schema or self.schema
         channels = None if schema is None else len(schema.channels)
@@ -310,7 +320,8 @@ class Model:
         has_traces = store.TRACES in self.config.get("sha256", {})
         own = store.read_traces(self.folder) if has_traces and self.folder else None
         if own is not None:
-            n = None if n_traces is None or n_traces >= len(own) else n_traces
+            n = None if n_traces is None else whole(n_traces, "n_traces", least=1)
+            n = None if n is None or n >= len(own) else n
             measure: Any = TraceMeasure(own)
             return OwnKernel(measure, n, self.sigma2, seed, device=place, read=self._read)
         try:
@@ -353,12 +364,8 @@ class Model:
             programs, single = as_programs(formulae)
         else:
             found, single = self._formulae(formulae)
-            known = {((f"x_{i}", 1.0),) for i in range(self.encoder.channels)}
-            known -= {channel.terms for channel in self.schema.channels}
-            lowered = [
-                phi if known.issuperset(phi.channels) else self.schema.lower(phi) for phi in found
-            ]
-            programs = Programs.pack(lowered)
+            programs_in_fragment(Programs.pack(found))  # an error is in the user's names
+            programs = Programs.pack([self.schema.lower(phi) for phi in found])
         return programs_in_fragment(programs), single
 
     def _outside(self, programs: Programs) -> list[Finding]:

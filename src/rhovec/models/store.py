@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..errors import RhovecError, SchemaError
-from ..files import locked, read_file, remove_leftovers, write_file
+from ..files import as_folder, locked, read_file, remove_leftovers, write_file
 from ..formula.schema import Schema
 from .config import EncoderConfig
 from .decoder_config import DecoderConfig
@@ -118,13 +118,14 @@ def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None
 
     Its traces may be missing, as somebody may have handed it on without them.
     """
+    target = as_folder(folder, "a model")
     paths = [Path(source) / name for name in config["sha256"]]
     files = {
         path.name: _checked_file(path, config)
         for path in paths
         if path.name != TRACES or path.exists()
     }
-    _write(Path(folder), files, config)
+    _write(target, files, config)
 
 
 def read(folder: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -300,6 +301,9 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise RhovecError(f"{path}: sha256 must name {' and '.join(files)} and nothing else")
     if DIGEST in config:  # older models have none
         check_digest(config, str(path), "model")
+    for name in files:
+        if not (folder / name).exists():
+            raise RhovecError(f"{folder}: {name} is missing; get the model again")
     return config
 
 

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import RhovecError, RhovecWarning, TraceError, whole
+from ..files import as_folder
 from ..formula import Formula
 from ..formula.programs import Programs
 from ..formula.reader import Formulae, FormulaLike, is_single
@@ -105,7 +106,7 @@ class Space:
         centred: compare by correlation over traces (`rv.CentredKernel`) instead of the cosine; such a
             space cannot be decoded.
         """
-        if not isinstance(error, int | float) or not 0 < error < 1:
+        if not isinstance(error, int | float | np.floating) or not 0 < error < 1:
             raise RhovecError(f"error must be above 0 and below 1, not {error!r}")
         seed = whole(seed, "seed", least=0)
         if not isinstance(centred, bool):
@@ -158,11 +159,11 @@ class Space:
     @classmethod
     def load(cls, folder: str | Path) -> Space:
         """Read the space in a folder; `rv.load` reads spaces and models."""
-        return cls(store.read(store.as_folder(folder)))
+        return cls(store.read(as_folder(folder, "a space")))
 
     def save(self, folder: str | Path) -> None:
         """Write the space to a folder, atomically: after a kill there is the old space or this one."""
-        store.save(store.as_folder(folder), self._content)
+        store.save(as_folder(folder, "a space"), self._content)
 
     # -- facts -----------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class Space:
         return np.asarray(rows, np.float32)
 
     def _unit_rows(self, values: Any) -> np.ndarray:
-        """Robustness or vectors, as `project` takes them, of length one; in a centred space of mean 0."""
+        """What `project` takes, of length one; robustness in a centred space also has mean 0."""
         n = len(self._basis)
         wanted = f"this space's have {self.dimension}; robustness on its traces has {n}"
         rows = unit_rows(values, (n, self.dimension), wanted)

@@ -41,13 +41,6 @@ FACTS = ("error", "standard_error", "formulae", "seed", "traces")
 ATTEMPTS = 20  # to read a folder into which others save
 
 
-def as_folder(path: object) -> Path:
-    """The path of a space that was given."""
-    if not isinstance(path, str | Path):
-        raise RhovecError(f"path must be the name of a space or of its folder, not {path!r:.80}")
-    return Path(path)
-
-
 class Content(NamedTuple):
     """What a space consists of."""
 

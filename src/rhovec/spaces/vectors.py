@@ -20,6 +20,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ..errors import RhovecError
+from ..files import as_folder
 from ..formula import Formula
 from ..kernel import BooleanKernel, CentredKernel, IntegratedKernel, StlKernel
 from ..models import model as models
@@ -28,7 +29,7 @@ from ..models.model import Model, Precision
 from ..models.store import CONFIG
 from ..traces import BaseMeasure, Measure, TraceMeasure
 from .space import Space
-from .store import DESCRIPTION, as_folder
+from .store import DESCRIPTION
 
 Kernel = StlKernel | BooleanKernel | IntegratedKernel
 KERNELS: dict[str, type[Kernel]] = {**models.KERNELS, "centred": CentredKernel}
@@ -172,7 +173,7 @@ def load(
         AVX512-VNNI that is three to four times as fast; vectors of kind cosine move by about 0.005. A
         vector is then the same to the last bit in every batch.
     """
-    if path is None or not os.path.exists(as_folder(path) / DESCRIPTION):
+    if path is None or not os.path.exists(as_folder(path, "a space") / DESCRIPTION):
         if path is not None and os.path.isdir(path) and not os.path.exists(Path(path) / CONFIG):
             raise RhovecError(
                 f"{path}: no space in this folder, as it has neither {DESCRIPTION}, of a space of "

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TraceError
+from ..errors import TraceError, whole
 from ..formula.schema import Schema
 from ..formula.units import same
 from ..kernel import StlKernel
@@ -29,6 +29,7 @@ from ..traces import TraceMeasure
 from .distill import Config
 
 HELD_OUT = 0.2  # of the traces, unless others are given
+MAX_BOTH = 0.1  # share of the held-out traces that may be among those to distil
 FEWEST = 50  # traces that a kernel may be distilled from
 
 
@@ -60,6 +61,9 @@ class OwnTraces:
         held_out: other traces of the same variables, step and units; by default a fifth of the traces,
             chosen by seed.
         """
+        whole(seed, "seed", least=0)
+        if not isinstance(schema, Schema | None):
+            raise TraceError(f"schema must be a Schema, not {schema!r:.80}")
         given = as_given(traces, variables)
         step = given.dt if dt is None else dt
         if schema is None:
@@ -85,10 +89,11 @@ class OwnTraces:
                     f"{values.shape[2]}; give traces of one length"
                 )
         seen = {trace.tobytes() for trace in values}
-        if held_out is not None and all(trace.tobytes() in seen for trace in other):
+        both = sum(trace.tobytes() in seen for trace in other)
+        if held_out is not None and both > MAX_BOTH * len(other):
             raise TraceError(
-                "the held-out traces are all among those to distil, so they would tell nothing; give "
-                "others, or leave out held_out"
+                f"{both} of {len(other)} held-out traces are among those to distil, so they would tell "
+                "little; give others, or leave out held_out"
             )
         different = len(seen)
         if different < FEWEST:
