@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import rhovec as rv
 from rhovec.check import check_logs
+from rhovec.check.page import page
 from rhovec.cli import app
 from rhovec.errors import TraceError
 from rhovec.formula.lexer import is_bare
@@ -233,6 +234,16 @@ def test_a_verdict_does_not_depend_on_when_the_log_began(formula: str, tmp_path:
         outcomes.append(row.verdict)
         assert row.robustness == pytest.approx(1 if "always" in formula else 0.5, abs=1e-5)
     assert outcomes == ["holds"] * 2
+
+
+def test_samples_of_any_size_are_checked(tmp_path: Path) -> None:
+    columns = [[1, 1e200], [-1e154, 1e154, 1], [1.7e308, 1.7e308, -1.7e308], [1, 3]]
+    for i, column in enumerate(columns):
+        rows = [f"{t},{value}" for t, value in enumerate(column)]
+        (tmp_path / f"{i}.csv").write_text("\n".join(["time,x", *rows]))
+    report = check_logs(read_data(b"always x > 2", "a.stl"), tmp_path)
+    assert [row.verdict for row in report.rows] == ["violated"] * 4 and not report.unread
+    assert "nan" not in page(report)
 
 
 @pytest.mark.parametrize(

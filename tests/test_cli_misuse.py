@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from typer import Context
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import rhovec
 from rhovec.cli import app
@@ -389,6 +390,32 @@ prase x_0>1
 def test_contradictions(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     assert fault(Case(line.split(), ("",)), folder, state(folder)) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("check x_0>1 -t good.csv --csv good.csv", "good.csv: this command reads it"),
+        ("check x_0>1 -t good.csv --csv linked.csv", "linked.csv: this command reads it"),
+        ("robustness x_0>1 -t good.csv -o logs/../good.csv", "good.csv: this command reads it"),
+        ("compare -F rq.csv -o rq.csv", "rq.csv: this command reads it"),
+        ("check -F rq.csv -t good.csv --csv rq.csv", "rq.csv: this command reads it"),
+        ("check x_0>1 -t logs --csv logs/report.csv", "could be read as one of the logs in logs"),
+    ],
+)
+def test_what_is_read_is_not_replaced(
+    line: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("logs").mkdir()
+    for name in ("good.csv", "logs/a.csv"):
+        Path(name).write_text("time,x_0\n0,1\n1,2\n")
+    Path("linked.csv").symlink_to("good.csv")
+    Path("rq.csv").write_text("id,formula\nA,always x_0 > 1\nB,always x_0 > 2\n")
+    before = contents(tmp_path) | contents(tmp_path / "logs")
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == 2 and message in result.stderr
+    assert contents(tmp_path) | contents(tmp_path / "logs") == before
 
 
 # -- real processes: files that grow too large, a full disk behind stdout, Ctrl-C -------------------

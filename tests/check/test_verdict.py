@@ -223,6 +223,9 @@ def test_responses_are_counted() -> None:
         assert not verdict.vacuous
     (verdict,) = verdicts("always[0,4] (p -> eventually[0,2] q)", [log])[0]
     assert (verdict.outcome, verdict.deciding.answers) == ("holds", (1, 1, 0, 2))
+    short = {"p": [1, 0], "q": [1, 0]}  # whatever comes after the end, there is no answer before 3
+    (verdict,) = verdicts("always (p -> eventually[3,4] once q)", [short])[0]
+    assert verdict.deciding.answers == (1, 1, 0, 3)
     (verdict,) = verdicts("always (p and q -> next q)", [log])[0]
     assert (verdict.outcome, verdict.vacuous) == ("holds so far", True)
     (verdict,) = verdicts("always (p or q)", [log])[0]

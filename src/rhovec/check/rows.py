@@ -136,11 +136,15 @@ class Moments(NamedTuple):
             return self
         apart = other.mean - self.mean
         mean = self.mean + apart * other.n / n
-        return Moments(n, mean, self.squares + other.squares + apart**2 * self.n * other.n / n)
+        return Moments(
+            n, mean, self.squares + other.squares + apart * apart * (self.n * other.n / n)
+        )
 
     @property
     def deviation(self) -> float:
-        return math.sqrt(self.squares / self.n) if self.n else 0.0
+        """Infinite for samples so large that their squares are."""
+        found = math.sqrt(self.squares / self.n) if self.n else 0.0
+        return math.inf if math.isnan(found) else found
 
 
 class Context(NamedTuple):
@@ -259,8 +263,9 @@ def moments_of(values: np.ndarray) -> Moments:
     known = values[~np.isnan(values)]
     if not len(known):
         return Moments()
-    mean = float(known.mean())
-    return Moments(len(known), mean, float(((known - mean) ** 2).sum()))
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = float(known.mean())
+        return Moments(len(known), mean, float(((known - mean) ** 2).sum()))
 
 
 def _figure(why: Explanation, context: Context) -> Figure:

@@ -274,8 +274,9 @@ def _answers(plan: _Plan, values: np.ndarray, window: slice) -> Answers | None:
         following = np.where(answered, np.arange(end + 1), 2 * end + 2)
         following = np.minimum.accumulate(following[::-1])[::-1]
         asked = window.start + np.flatnonzero(trigger & met)
-        reply = following[np.minimum(asked + plan.response.near, end)]
-        delays = (reply - asked)[reply <= end]
+        earliest = asked + plan.response.near  # after the end, the last sample is held
+        reply = following[np.minimum(earliest, end)]
+        delays = (np.maximum(reply, earliest) - asked)[reply <= end]
         slowest = int(delays.max()) if len(delays) else None
     return Answers(
         len(starts),

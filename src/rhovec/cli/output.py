@@ -11,10 +11,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..kernel import Progress
 
+arguments: ContextVar[Mapping[str, Any]] = ContextVar("arguments")  # of the command
 MAX_LINE = 900  # characters of a line on stderr; a name in a file may be of any length
 # C0 and C1 controls, line and paragraph separators, and what turns the direction of writing.
 _CONTROLS = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -198,7 +201,33 @@ def require_output(path: Path | None, suffixes: Sequence[str], as_json: bool = F
     if path.is_dir() or not path.parent.is_dir():
         why = "it is a folder" if path.is_dir() else f"there is no folder {path.parent}"
         raise RhovecError(f"{path}: cannot be written: {why}")
+    _refuse_input(path)
     return suffix
+
+
+def _refuse_input(path: Path) -> None:
+    """Refuse to replace a file that the command reads, or to add one to a folder of logs."""
+    from ..traces.logs import READERS
+
+    named = 0
+    for option, value in arguments.get({}).items():
+        for one in value if isinstance(value, list | tuple) else [value]:
+            if not isinstance(one, str | Path):
+                continue
+            named += os.path.abspath(one) == os.path.abspath(path) or _is_same(one, path)
+            if option == "traces" and _is_same(one, path.parent) and path.suffix.lower() in READERS:
+                raise RhovecError(
+                    f"{path}: could be read as one of the logs in {one} the next time; write elsewhere"
+                )
+    if named > 1:
+        raise RhovecError(f"{path}: this command reads it; write to another file")
+
+
+def _is_same(one: str | Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except (OSError, ValueError):  # most formulae are no names of files
+        return False
 
 
 @contextmanager

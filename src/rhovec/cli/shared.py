@@ -36,7 +36,7 @@ from .inputs import (
     unknown_variables,
 )
 from .messages import in_options
-from .output import note
+from .output import arguments, note
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -139,9 +139,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
+        given = arguments.set(dict(values))
         for name, group in groups.items():
             values[name] = group(**{field.name: values.pop(field.name) for field in fields(group)})
-        command(**values)
+        try:
+            command(**values)
+        finally:
+            arguments.reset(given)
 
     spread: list[inspect.Parameter] = []
     for name, parameter in parameters.items():
