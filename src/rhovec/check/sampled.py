@@ -53,8 +53,8 @@ class OnGrid(Protocol):
 
 
 def clock(time: float) -> str:
-    """Seconds as a number for people: nine digits, or all that a date in seconds needs."""
-    return f"{time:.9g}" if abs(time) < 1e6 else f"{time:.15g}"
+    """Seconds as a number for people: twelve digits, or all that a date in seconds needs."""
+    return f"{time:.12g}" if abs(time) < 1e6 else f"{time:.15g}"
 
 
 def moment(time: float, timed: bool = True) -> str:

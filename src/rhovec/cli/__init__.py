@@ -77,7 +77,7 @@ class _Commands(TyperGroup):
             # Nobody reads stdout, or it is full: what is left must not be written again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if isinstance(error, BrokenPipeError):
-                sys.exit(1)
+                sys.exit(141)  # as a shell reports SIGPIPE; 1 would say that a requirement is violated
             fail(f"cannot write: {error.strerror or 'stdout is closed'}")
         sys.exit(code if isinstance(code, int) else 0)
 
