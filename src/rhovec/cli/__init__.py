@@ -38,6 +38,7 @@ from .shared import grouped
 from .similarity import similarity
 
 HELP_OPTIONS = ["-h", "--help"]
+CLOSED_PIPE = 141  # as a shell reports SIGPIPE; 1 would say that a requirement is violated
 
 
 class _Commands(TyperGroup):
@@ -71,13 +72,15 @@ class _Commands(TyperGroup):
             if not isinstance(error.__cause__, KeyboardInterrupt):
                 raise
             sys.exit(130)
+        except SystemExit as error:
+            sys.exit(CLOSED_PIPE if isinstance(error.__context__, BrokenPipeError) else error.code)
         except OSError as error:
             if error.filename is not None:
                 fail(f"{error.filename}: {error.strerror}")
             # Nobody reads stdout, or it is full: what is left must not be written again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if isinstance(error, BrokenPipeError):
-                sys.exit(141)  # as a shell reports SIGPIPE; 1 would say that a requirement is violated
+                sys.exit(CLOSED_PIPE)
             fail(f"cannot write: {error.strerror or 'stdout is closed'}")
         sys.exit(code if isinstance(code, int) else 0)
 
