@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 
 import pytest
 
@@ -13,6 +14,7 @@ from rhovec.formula.parser import parse
 UNITS = {
     "speed": "m/s", "rpm": "rpm", "temp": "K", "oven": "degC", "p": "bar", "throttle": "%", "v1": "m/s",
     "v2": "km/h", "volt": "V", "omega": "rad/s", "Ambient (T)": "degC", "timer": "s", "power": "dBm",
+    "n": "1/min", "f": "Hz",
 }  # fmt: skip
 
 
@@ -40,6 +42,14 @@ UNITS = {
         ("timer > 3 min", "timer > 180"),
         ("volt > 500 mV", "volt > 0.5"),
         ("power > 3 dBm", "power > 3"),
+        # A revolution is both an angle and a count; an angle per time is no frequency.
+        ("n < 4000 rpm", "n < 4000"),
+        ("f < 60 rpm", "f < 1"),
+        ("rpm < 10 Hz", "rpm < 600"),
+        ("n < 10 rps", "n < 600"),
+        ("omega < 1 rpm", "omega < 0.10471975511965978"),
+        ("rpm < 6 deg/s", "rpm < 1"),
+        ("omega < 180 deg/s", "omega < 3.141592653589793"),
         # Offsets: a sum of variables whose coefficients add up to zero is a difference.
         ("temp > 30 degC", "temp > 303.15"),
         ("temp > 0 degC", "temp > 273.15"),
@@ -67,6 +77,9 @@ def test_quantities(text: str, same: str) -> None:
         ("rate(speed) > 36 km/h/s", "rate(speed) > 10"),
         ("abs(rate(oven)) < 120 degC/min", "abs(rate(oven)) < 2"),
         ("rate(temp) < 9 degF/s", "rate(temp) < 5"),
+        ("rate(n) < 2 Hz/s", "rate(n) < 120"),
+        ("rate(f) < 120 rpm/s", "rate(f) < 2"),
+        ("rate(omega) < 180 deg/s^2", "rate(omega) < 3.141592653589793"),
         ("rate(rate(speed)) > 7.2 km/h/s^2", "rate(rate(speed)) > 2"),
         ("rate(speed - 3 km/h) > 2 m/s^2", "rate(speed) > 2"),
         ("prev rate(speed) > 2 m/s^2", "prev (rate(speed) > 2)"),
@@ -82,6 +95,14 @@ def test_quantities_of_rates(text: str, same: str) -> None:
         ("x > 3 km/h", 7, "x has no unit to compare km/h with; pass its unit in units=..."),
         ("speed - x > 3 km/h", 15, "x has no unit to compare km/h with"),
         ("speed > 3 kg", 11, "kg cannot be converted to m/s"),
+        (
+            "omega < 3 Hz",
+            11,
+            "Hz cannot be converted to rad/s, because only one of them contains an",
+        ),
+        ("n < 3 rad/s", 7, "where 1/min or Hz counts revolutions, the unit is rpm or rps"),
+        ("f < 3 deg/s", 7, "deg/s cannot be converted to Hz, because"),
+        ("f < 3 rpm/s", 7, "rpm/s cannot be converted to Hz"),
         ("speed > 3 furlongz", 11, "there is no unit 'furlongz'; write it as pint does"),
         ("speed > 3 m * speed", 11, "there is no unit 'm*speed'"),
         ("speed - v2 > 3 km/h", 16, "speed is in m/s and v2 in km/h, so that no unit fits"),
@@ -116,6 +137,44 @@ def test_quantities_that_are_refused(text: str, column: int, message: str) -> No
 def test_units_of_variables_that_are_none(unit: str) -> None:
     with pytest.raises(ParseError, match=r"no unit|takes more than a factor|cannot be converted"):
         parse("x > 3 km/h", units={"x": unit})
+
+
+COMMON = """
+    rpm rps Hz kHz 1/min 1/s min^-1 cycle/s rad/s deg/s °/s mrad/s rpm/s Hz/s rad/s^2 deg rad turn
+    km/h kph mph m/s m/s^2 m/s/s km/h/s g_n Nm kNm N*m kN*m N·m J kJ kWh W kW hp rpm*Nm rad/s*Nm
+    Nm/s N*m/s V mV A mA Ah mAh C ohm degC °C K degF bar mbar hPa kPa Pa MPa psi % ppm g kg t
+    l/h L/min m^3/h kg/h g/s g/kWh min s ms µs h l mm m N kN lm lx
+"""
+
+
+def _known(unit: str, target: str) -> tuple[Fraction, Fraction] | None:
+    try:
+        return units_module.conversion(unit, target)
+    except units_module.UnitError:
+        return None
+
+
+def test_conversions_agree_with_one_another() -> None:
+    """There and back is the identity, and so is a detour by a third unit."""
+    units = COMMON.split()
+    known = {(a, b): _known(a, b) for a in units for b in units}
+    for (a, b), there in known.items():
+        if there is None:
+            assert known[b, a] is None, (a, b)
+            continue
+        back = known[b, a]
+        assert back is not None, (a, b)
+        assert _after(back, there) == (1, 0), (a, b)
+        for c in units:
+            onward, direct = known[b, c], known[a, c]
+            if onward is not None and direct is not None:
+                assert _after(onward, there) == direct, (a, b, c)
+
+
+def _after(
+    second: tuple[Fraction, Fraction], first: tuple[Fraction, Fraction]
+) -> tuple[Fraction, Fraction]:
+    return second[0] * first[0], second[0] * first[1] + second[1]
 
 
 def test_without_units_of_variables() -> None:
