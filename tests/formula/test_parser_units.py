@@ -9,12 +9,13 @@ import pytest
 
 from rhovec.errors import MissingDependencyError, ParseError
 from rhovec.formula import units as units_module
+from rhovec.formula.derived import Derived
 from rhovec.formula.parser import parse
 
 UNITS = {
     "speed": "m/s", "rpm": "rpm", "temp": "K", "oven": "degC", "p": "bar", "throttle": "%", "v1": "m/s",
     "v2": "km/h", "volt": "V", "omega": "rad/s", "Ambient (T)": "degC", "timer": "s", "power": "dBm",
-    "n": "1/min", "f": "Hz",
+    "n": "1/min", "f": "Hz", "M": "Nm", "work": "J", "P": "W", "a": "m/s2", "U/min": "U/min",
 }  # fmt: skip
 
 
@@ -50,6 +51,18 @@ UNITS = {
         ("omega < 1 rpm", "omega < 0.10471975511965978"),
         ("rpm < 6 deg/s", "rpm < 1"),
         ("omega < 180 deg/s", "omega < 3.141592653589793"),
+        ("n < 4000 1/min and n < 4000 U/min", "n < 4000 and n < 4000"),
+        ("f < 60U / min U x > 1", "f < 1 U x > 1"),
+        ("`U/min` < 1 Hz", "`U/min` < 60"),
+        # Nm is a torque, and not pint's unit of yarn.
+        ("M < 5 N*m", "M < 5"),
+        ("M < 5 kNm", "M < 5000"),
+        ("work < 5 N*m", "work < 5"),
+        # What engineers write.
+        ("P < 3 kW", "P < 3000"),
+        ("P < 2 PS", "P < 1470.9975"),
+        ("a < 2 g_n and a < 2 m/s²", "a < 19.6133 and a < 2"),
+        ("v2 < 50 kmh and v2 < 50 kmph", "v2 < 50 and v2 < 50"),
         # Offsets: a sum of variables whose coefficients add up to zero is a difference.
         ("temp > 30 degC", "temp > 303.15"),
         ("temp > 0 degC", "temp > 273.15"),
@@ -100,9 +113,18 @@ def test_quantities_of_rates(text: str, same: str) -> None:
             11,
             "Hz cannot be converted to rad/s, because only one of them contains an",
         ),
-        ("n < 3 rad/s", 7, "where 1/min or Hz counts revolutions, the unit is rpm or rps"),
+        ("n < 3 rad/s", 7, "instead of 1/min, 1/s or Hz, give rpm, rps or rad/s as the unit"),
         ("f < 3 deg/s", 7, "deg/s cannot be converted to Hz, because"),
         ("f < 3 rpm/s", 7, "rpm/s cannot be converted to Hz"),
+        ("M < 5 km/kg", 7, "km/kg cannot be converted to Nm"),
+        (
+            "M < 5 J",
+            7,
+            "J cannot be converted to Nm, because only one of them contains an angle (Nm is",
+        ),
+        ("a < 2 g", 7, "g cannot be converted to m/s2; g is gram"),
+        ("oven < 20 C", 11, "C cannot be converted to degC; C is coulomb; degC is degree Celsius"),
+        ("omega < 5 Grad/s", 11, "'Grad' may be a degree or a gon; write deg or gon"),
         ("speed > 3 furlongz", 11, "there is no unit 'furlongz'; write it as pint does"),
         ("speed > 3 m * speed", 11, "there is no unit 'm*speed'"),
         ("speed - v2 > 3 km/h", 16, "speed is in m/s and v2 in km/h, so that no unit fits"),
@@ -171,6 +193,32 @@ def test_conversions_agree_with_one_another() -> None:
                 assert _after(onward, there) == direct, (a, b, c)
 
 
+@pytest.mark.parametrize(
+    ("unit", "target", "factor"),
+    [
+        ("rpm*Nm", "W", 0.10471975511965978),
+        ("rpm*N*m", "W", 0.10471975511965978),
+        ("rad/s*Nm", "W", 1),
+        ("kW/rpm", "Nm", 9549.29658551372),
+        ("1/min*Nm", "W", None),
+        ("Hz*kNm", "kW", None),
+        ("Nm/s", "N*m/s", 1),
+        ("Nm/s", "W", None),
+        ("lbf*ft", "Nm", 1.3558179483314003),
+        ("mPas", "mPa*s", 1),
+        ("Nms", "Nm*s", 1),
+        ("kOhm", "ohm", 1000),
+        ("m3/h", "l/h", 1000),
+        ("rev/min", "rpm", 1),
+        ("W", "kW", 0.001),
+        ("grad", "deg", None),
+    ],
+)
+def test_units_that_are_traps(unit: str, target: str, factor: float | None) -> None:
+    known = _known(unit, target)
+    assert (known and float(known[0])) == factor
+
+
 def _after(
     second: tuple[Fraction, Fraction], first: tuple[Fraction, Fraction]
 ) -> tuple[Fraction, Fraction]:
@@ -195,3 +243,22 @@ def test_conversions_are_exact() -> None:
     for number in ("0.1", "36", "119.99", "1e-7"):
         factor = parse(f"x > {number} km/h", units={"x": "m/s"}).thresholds[0]
         assert factor == parse(f"x > {number} / 3.6").thresholds[0]
+
+
+@pytest.mark.parametrize("torque", ["Nm", "N*m", "N·m"])
+def test_a_power_is_torque_times_revolutions(torque: str) -> None:
+    def limit(speed: str) -> float:
+        units = {"n": speed, "M": torque}
+        (threshold,) = parse("n * M < 1 kW", units=units, derived=Derived()).thresholds
+        return float(threshold)
+
+    assert limit("rpm") == limit("U/min") == pytest.approx(9549.296585513721)
+    assert limit("rad/s") == 1000
+    for speed in ("1/min", "Hz"):
+        with pytest.raises(ParseError, match="give rpm, rps or rad/s as the unit"):
+            limit(speed)
+
+
+def test_a_force_times_a_distance_is_an_energy() -> None:
+    units = {"F": "N", "d": "m"}
+    assert parse("F * d < 5 kJ", units=units, derived=Derived()).thresholds[0] == 5000

@@ -5,11 +5,13 @@ the offset is zero but for temperatures.
 
 For pint an angle has no dimension, so that 1 Hz is 1 rad/s and 1 rpm is 0.105 Hz. Here an angle is a
 dimension of its own: rpm, rad/s and deg/s convert to one another, and none of them to Hz but rpm,
-because revolutions can also be counted: 60 rpm are 1 Hz.
+because revolutions can also be counted: 60 rpm are 1 Hz. Nm is a torque, which is energy per angle, so
+that Nm times rad/s or rpm is a power and Nm times 1/min is none; N*m can be a torque or an energy.
 """
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
@@ -24,7 +26,25 @@ SECONDS = {
     "ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600),
 }  # fmt: skip
 
-_DEFINITIONS = ("radian = [angle] = rad",)
+# Added to pint's own. What engineers write is there unknown, or something else: Nm is a unit of yarn, PS
+# 10^15 S, kmph a thousand miles per hour, and Pas a plural.
+_DEFINITIONS = (
+    "radian = [angle] = rad",
+    "newton_meter = newton * meter / radian = Nm",
+    "newton_meter_second = newton_meter * second = Nms",
+    "pascal_second = pascal * second = Pas",
+    "@alias kilometer_per_hour = kmh = kmph",
+    "@alias metric_horsepower = PS",
+    "@alias ohm = Ohm",
+    "@alias revolutions_per_minute = RPM",
+    "@alias turn = rev",
+)
+_SPELLINGS = (
+    (re.compile("·"), "*"),
+    (re.compile(r"\bU\b"), "rev"),  # U/min; for pint, of an enzyme
+    (re.compile(r"(?<=[a-z])([23])\b"), r"^\1"),  # m/s2
+)
+_DOUBTFUL = re.compile(r"\b[gG]rad\b")
 
 
 class UnitError(ExpressionError):
@@ -43,12 +63,12 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
     pint, registry = _registry()
     source, sink = (_parsed(text, unit) for text in (unit, target))
     if source.dimensionality != sink.dimensionality:
-        source, sink = map(_without_revolutions, (source, sink))
+        source, sink = map(_other_reading, (source, sink))
     try:
         values = [registry.Quantity(Fraction(x), source).to(sink).magnitude for x in range(3)]
     except pint.DimensionalityError:
         raise UnitError(
-            unit, f"{unit} cannot be converted to {target}{_hint(source, sink)}"
+            unit, f"{unit} cannot be converted to {target}{_why(unit, target)}"
         ) from None
     except (pint.PintError, TypeError):  # pint takes logarithms of floats only
         values = []
@@ -68,33 +88,47 @@ def same(unit: str, other: str) -> bool:
         return False
 
 
-def _without_revolutions(unit: Any) -> Any:
-    """The unit with revolutions per time as a count per time: 1/min for rpm."""
+def _other_reading(unit: Any) -> Any:
+    """The unit with revolutions per time as a count per time, and with N*m as a torque."""
     pint, registry = _registry()
-    names = pint.util.to_units_container(unit)
+    powers = pint.util.to_units_container(unit)
     dimensions = dict(unit.dimensionality)
-    counted = any("revolution" in name or name == "turn" for name in names)
+    counted = any("revolution" in name or name == "turn" for name in powers)
     if counted and dimensions.pop("[angle]", 0) == 1 and dimensions.keys() == {"[time]"}:
         return unit / registry.turn
+    factors = [registry.Unit(name).dimensionality for name, power in powers.items() if power == 1]
+    if registry.newton.dimensionality in factors and registry.meter.dimensionality in factors:
+        return unit / registry.radian
     return unit
 
 
-def _hint(source: Any, sink: Any) -> str:
-    """For units that differ in an angle."""
-    if {*(source / sink).dimensionality} == {"[angle]"}:
+def _why(unit: str, target: str) -> str:
+    """For the message that a unit cannot be converted: how the two are understood."""
+    pint, _ = _registry()
+    units = {text: _parsed(text, unit) for text in (unit, target)}
+    if {*(units[unit] / units[target]).dimensionality} == {"[angle]"}:
         return (
-            ", because only one of them contains an angle; where 1/min or Hz counts revolutions, the "
-            "unit is rpm or rps"
+            ", because only one of them contains an angle (Nm is energy per angle); instead of "
+            "1/min, 1/s or Hz, give rpm, rps or rad/s as the unit"
         )
-    return ""
+    names = {text: " ".join(pint.util.to_units_container(one)) for text, one in units.items()}
+    return "".join(
+        f"; {text} is {name.replace('_', ' ')}"
+        for text, name in names.items()
+        if text.isalpha() and name != text
+    )
 
 
 def _parsed(text: str, written: str) -> Any:
     pint, registry = _registry()
-    matched = lexer.UNIT.fullmatch(text.removeprefix("1/"))
+    if doubtful := _DOUBTFUL.search(text):
+        raise UnitError(written, f"{doubtful[0]!r} may be a degree or a gon; write deg or gon")
+    spelt = text
+    for pattern, spelling in _SPELLINGS:
+        spelt = pattern.sub(spelling, spelt)
     try:
-        if matched:
-            return registry.parse_units(text.replace("·", "*"))
+        if lexer.WHOLE_UNIT.fullmatch(text):
+            return registry.parse_units(spelt)
     except (pint.PintError, ValueError, TypeError, AttributeError):
         pass
     raise UnitError(written, f"there is no unit {text!r}; write it as pint does, like km/h or degC")
