@@ -220,6 +220,26 @@ def test_units_of_each_log_count(tmp_path: Path) -> None:
     assert [row.unit for row in report.rows] == ["km/h", "m/s", "m/s"]
 
 
+@pytest.mark.parametrize(
+    ("header", "values", "text", "margin"),
+    [
+        ("s [km/h]", "10,20", "rate(s) < 3 m/s^2", 0.8),
+        ("w [1/min]", "10,20", "rate(w) < 2 Hz/s", 110),
+        ("r [rpm],m [Nm]", "1000,1 2000,2", "r * m < 1 kW", 5549.296585513721),
+        ("r [U/min],m [N*m]", "1000,1 2000,2", "r * m < 1 kW", 5549.296585513721),
+    ],
+)
+def test_units_of_channels_that_only_rates_and_products_use(
+    tmp_path: Path, header: str, values: str, text: str, margin: float
+) -> None:
+    cells = values.split() if "," in header else values.split(",")
+    rows = "\n".join(f"{i},{cell}" for i, cell in enumerate(cells))
+    write(tmp_path, r_stl=f"A: always {text}\n", a_csv=f"time,{header}\n{rows}\n")
+    report = check_logs(tmp_path / "r.stl", tmp_path / "a.csv")
+    assert not report.unread
+    assert report.rows[0].robustness == pytest.approx(margin)
+
+
 def test_bounds_are_seconds_of_each_log_without_resampling(tmp_path: Path) -> None:
     rows = "\n".join(f"{i / 10},{int(i != 5)}" for i in range(20))
     coarse = "\n".join(f"{i / 2},{int(i != 1)}" for i in range(6))
