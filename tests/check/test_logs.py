@@ -240,6 +240,18 @@ def test_units_of_channels_that_only_rates_and_products_use(
     assert report.rows[0].robustness == pytest.approx(margin)
 
 
+@pytest.mark.parametrize("text", ["v > w", "rate(v - w) > 3", "(v - w) * w > 3"])
+def test_channels_of_different_units_are_not_compared(tmp_path: Path, text: str) -> None:
+    write(
+        tmp_path,
+        r_stl=f"A: always {text}\nB: always v > 3\n",
+        a_csv="time,v [m/s],w [km/h]\n0,10,20\n1,10,20\n",
+    )
+    report = check_logs(tmp_path / "r.stl", tmp_path / "a.csv")
+    assert outcomes(report) == {("B", "a"): "holds so far"} and report.status() == 2
+    assert "v is in m/s and w in km/h" in report.unread[0].message
+
+
 def test_bounds_are_seconds_of_each_log_without_resampling(tmp_path: Path) -> None:
     rows = "\n".join(f"{i / 10},{int(i != 5)}" for i in range(20))
     coarse = "\n".join(f"{i / 2},{int(i != 1)}" for i in range(6))

@@ -169,6 +169,51 @@ COMMON = """
 """
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "speed > v2",
+        "speed == v2",
+        "0 < speed < v2",
+        "2 * speed - 2 * v2 > 3",
+        "abs(speed - v2) < 3",
+        "min(speed, v2) > 3",
+        "max(speed, 3) > v2",
+        "speed + 3 > prev v2",
+        "changed(speed + v2)",
+        "rate(speed) > rate(v2)",
+        "rate(speed - v2) > 3",
+        "temp > oven",
+        "speed > v1 and not (x > 2 or speed < v2)",
+    ],
+)
+def test_plain_comparisons_of_different_units_are_refused(text: str) -> None:
+    """They compared the numbers as they are: 10 m/s was less than 20 km/h."""
+    for derived in (None, Derived()):
+        with pytest.raises(ParseError, match=r"is in .* and .* in .*; convert one of them"):
+            parse(text, units=UNITS, dt=0.1, tolerance=0.1, derived=derived)
+    parse(text, dt=0.1, tolerance=0.1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3.6 * speed > v2",
+        "speed > v1",
+        "speed > x",
+        "rpm < n",
+        "P > volt * 3 + 2",
+        "speed > 3 and v2 > 3",
+        "min(speed, v2) > 36 km/h",
+        "max(speed / 50, v2 / 180) > 1",
+        "changed(speed)",
+        "rate(speed) > 3",
+    ],
+)
+def test_comparisons_that_are_left_alone(text: str) -> None:
+    parse(text, units=UNITS, dt=0.1)
+
+
 def _known(unit: str, target: str) -> tuple[Fraction, Fraction] | None:
     try:
         return units_module.conversion(unit, target)

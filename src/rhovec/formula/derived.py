@@ -24,6 +24,7 @@ from .expressions import (
 )
 from .lexer import is_bare, quoted
 from .operators import Shifted
+from .units import require_one_unit
 
 Operation = Literal["rate", "*", "/"]
 _NEWTON_METRE = re.compile(r"\b([kM]?N)[*·]m\b")  # of a channel, a torque rather than an energy
@@ -58,6 +59,7 @@ class Derived:
         """A variable in the place of a product, quotient or rate."""
         for part in operands:
             _require_plain(part)
+            require_one_unit(part, units)
         node = Node(operation, operands)
         name = str(node)
         self.channels[name] = node

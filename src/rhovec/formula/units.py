@@ -12,13 +12,15 @@ that Nm times rad/s or rpm is a power and Nm times 1/min is none; N*m can be a t
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
 from ..errors import needed
 from . import lexer
-from .expressions import ExpressionError
+from .expressions import Expression, ExpressionError, Quantity, linear_parts
+from .operators import Variable, name_of
 
 # Units of time in bounds, in seconds.
 SECONDS = {
@@ -86,6 +88,29 @@ def same(unit: str, other: str) -> bool:
         return conversion(unit, other) == (Fraction(1), Fraction(0))
     except UnitError:
         return False
+
+
+def require_one_unit(value: Expression, units: Mapping[str, str]) -> None:
+    """Refuse sums, minima and maxima of numbers in different units.
+
+    A factor may convert a variable, as in `v - 3.6 * w`, so only terms with coefficients of one size
+    must share a unit. A linear part with quantities is left to their conversion.
+    """
+    seen: dict[object, tuple[str, str]] = {}
+    for part in linear_parts(value):
+        if any(isinstance(term, Quantity) for term in part.terms) or len(part.orders) > 1:
+            continue
+        for term, coefficient in part.terms.items():
+            name = name_of(cast(Variable, term))
+            unit = units.get(name)
+            if not unit:
+                continue
+            other, known = seen.setdefault((part.orders, abs(coefficient)), (name, unit))
+            if not same(unit, known):
+                raise ExpressionError(
+                    f"{other} is in {known} and {name} in {unit}, but they are compared or added as "
+                    "plain numbers; convert one of them in the file, or by a factor in the formula"
+                )
 
 
 def _other_reading(unit: Any) -> Any:
