@@ -221,6 +221,32 @@ def test_units_of_each_log_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("header", "text", "margin"),
+    [
+        ("n [U/min]", "n < 4000 rpm", -1000),
+        ("n [U/min]", "n < 100 Hz", 1000),
+        ("n [1/min]", "n < 4000 U/min", -1000),
+        ("n (rpm)", "n < 4000 1/min", -1000),
+        ("M [Nm]", "M < 4 kN*m", -1000),
+        ("v [km/h]", "v < 1000 m/s", -1400),
+        ("T [°C]", "T < 4273.15 K", -1000),
+        ("p [mbar]", "p < 4 bar", -1000),
+        ("a [m/s2]", "a < 4 km/s^2", -1000),
+        ("P [W]", "P < 4 kW", -1000),
+        ("x [%]", "x < 4000 %", -1000),
+        ("Q [m³/h]", "Q < 1000 l/s", -1400),
+    ],
+)
+def test_units_in_headers_as_they_are_written(
+    tmp_path: Path, header: str, text: str, margin: float
+) -> None:
+    write(tmp_path, r_stl=f"A: always {text}\n", a_csv=f"Zeit [s];{header}\n0;3000\n1;5000,0\n")
+    report = check_logs(tmp_path / "r.stl", tmp_path / "a.csv", time_column="Zeit")
+    assert not report.unread
+    assert report.rows[0].robustness == pytest.approx(margin)
+
+
+@pytest.mark.parametrize(
     ("header", "values", "text", "margin"),
     [
         ("s [km/h]", "10,20", "rate(s) < 3 m/s^2", 0.8),
