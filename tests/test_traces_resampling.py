@@ -190,7 +190,9 @@ def test_definitions_name_derived_channels() -> None:
     )
     derived = Derived()
     found, problems = resolve(
-        read_data(text.encode(), "a.stl"), derived=derived, units={"torque": "N*m", "speed": "1/s"}
+        read_data(text.encode(), "a.stl"),
+        derived=derived,
+        units={"torque": "N*m", "speed": "rad/s"},
     )
     assert not problems
     assert [r.formula.variables for r in found] == [("power",), ("go", "torque * speed")]

@@ -220,6 +220,64 @@ def test_units_of_each_log_count(tmp_path: Path) -> None:
     assert [row.unit for row in report.rows] == ["km/h", "m/s", "m/s"]
 
 
+@pytest.mark.parametrize(
+    ("header", "text", "margin"),
+    [
+        ("n [U/min]", "n < 4000 rpm", -1000),
+        ("n [U/min]", "n < 100 Hz", 1000),
+        ("n [1/min]", "n < 4000 U/min", -1000),
+        ("n (rpm)", "n < 4000 1/min", -1000),
+        ("M [Nm]", "M < 4 kN*m", -1000),
+        ("v [km/h]", "v < 1000 m/s", -1400),
+        ("T [°C]", "T < 4273.15 K", -1000),
+        ("p [mbar]", "p < 4 bar", -1000),
+        ("a [m/s2]", "a < 4 km/s^2", -1000),
+        ("P [W]", "P < 4 kW", -1000),
+        ("x [%]", "x < 4000 %", -1000),
+        ("Q [m³/h]", "Q < 1000 l/s", -1400),
+    ],
+)
+def test_units_in_headers_as_they_are_written(
+    tmp_path: Path, header: str, text: str, margin: float
+) -> None:
+    write(tmp_path, r_stl=f"A: always {text}\n", a_csv=f"Zeit [s];{header}\n0;3000\n1;5000,0\n")
+    report = check_logs(tmp_path / "r.stl", tmp_path / "a.csv", time_column="Zeit")
+    assert not report.unread
+    assert report.rows[0].robustness == pytest.approx(margin)
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "text", "margin"),
+    [
+        ("s [km/h]", "10,20", "rate(s) < 3 m/s^2", 0.8),
+        ("w [1/min]", "10,20", "rate(w) < 2 Hz/s", 110),
+        ("r [rpm],m [Nm]", "1000,1 2000,2", "r * m < 1 kW", 5549.296585513721),
+        ("r [U/min],m [N*m]", "1000,1 2000,2", "r * m < 1 kW", 5549.296585513721),
+    ],
+)
+def test_units_of_channels_that_only_rates_and_products_use(
+    tmp_path: Path, header: str, values: str, text: str, margin: float
+) -> None:
+    cells = values.split() if "," in header else values.split(",")
+    rows = "\n".join(f"{i},{cell}" for i, cell in enumerate(cells))
+    write(tmp_path, r_stl=f"A: always {text}\n", a_csv=f"time,{header}\n{rows}\n")
+    report = check_logs(tmp_path / "r.stl", tmp_path / "a.csv")
+    assert not report.unread
+    assert report.rows[0].robustness == pytest.approx(margin)
+
+
+@pytest.mark.parametrize("text", ["v > w", "rate(v - w) > 3", "(v - w) * w > 3"])
+def test_channels_of_different_units_are_not_compared(tmp_path: Path, text: str) -> None:
+    write(
+        tmp_path,
+        r_stl=f"A: always {text}\nB: always v > 3\n",
+        a_csv="time,v [m/s],w [km/h]\n0,10,20\n1,10,20\n",
+    )
+    report = check_logs(tmp_path / "r.stl", tmp_path / "a.csv")
+    assert outcomes(report) == {("B", "a"): "holds so far"} and report.status() == 2
+    assert "v is in m/s and w in km/h" in report.unread[0].message
+
+
 def test_bounds_are_seconds_of_each_log_without_resampling(tmp_path: Path) -> None:
     rows = "\n".join(f"{i / 10},{int(i != 5)}" for i in range(20))
     coarse = "\n".join(f"{i / 2},{int(i != 1)}" for i in range(6))

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from fractions import Fraction
 
 import pytest
 
 from rhovec.errors import MissingDependencyError, ParseError
 from rhovec.formula import units as units_module
+from rhovec.formula.derived import Derived
 from rhovec.formula.parser import parse
 
 UNITS = {
     "speed": "m/s", "rpm": "rpm", "temp": "K", "oven": "degC", "p": "bar", "throttle": "%", "v1": "m/s",
     "v2": "km/h", "volt": "V", "omega": "rad/s", "Ambient (T)": "degC", "timer": "s", "power": "dBm",
+    "n": "1/min", "f": "Hz", "M": "Nm", "work": "J", "P": "W", "a": "m/s2", "U/min": "U/min",
 }  # fmt: skip
 
 
@@ -40,6 +43,26 @@ UNITS = {
         ("timer > 3 min", "timer > 180"),
         ("volt > 500 mV", "volt > 0.5"),
         ("power > 3 dBm", "power > 3"),
+        # A revolution is both an angle and a count; an angle per time is no frequency.
+        ("n < 4000 rpm", "n < 4000"),
+        ("f < 60 rpm", "f < 1"),
+        ("rpm < 10 Hz", "rpm < 600"),
+        ("n < 10 rps", "n < 600"),
+        ("omega < 1 rpm", "omega < 0.10471975511965978"),
+        ("rpm < 6 deg/s", "rpm < 1"),
+        ("omega < 180 deg/s", "omega < 3.141592653589793"),
+        ("n < 4000 1/min and n < 4000 U/min", "n < 4000 and n < 4000"),
+        ("f < 60U / min U x > 1", "f < 1 U x > 1"),
+        ("`U/min` < 1 Hz", "`U/min` < 60"),
+        # Nm is a torque, and not pint's unit of yarn.
+        ("M < 5 N*m", "M < 5"),
+        ("M < 5 kNm", "M < 5000"),
+        ("work < 5 N*m", "work < 5"),
+        # What engineers write.
+        ("P < 3 kW", "P < 3000"),
+        ("P < 2 PS", "P < 1470.9975"),
+        ("a < 2 g_n and a < 2 m/s²", "a < 19.6133 and a < 2"),
+        ("v2 < 50 kmh and v2 < 50 kmph", "v2 < 50 and v2 < 50"),
         # Offsets: a sum of variables whose coefficients add up to zero is a difference.
         ("temp > 30 degC", "temp > 303.15"),
         ("temp > 0 degC", "temp > 273.15"),
@@ -67,6 +90,9 @@ def test_quantities(text: str, same: str) -> None:
         ("rate(speed) > 36 km/h/s", "rate(speed) > 10"),
         ("abs(rate(oven)) < 120 degC/min", "abs(rate(oven)) < 2"),
         ("rate(temp) < 9 degF/s", "rate(temp) < 5"),
+        ("rate(n) < 2 Hz/s", "rate(n) < 120"),
+        ("rate(f) < 120 rpm/s", "rate(f) < 2"),
+        ("rate(omega) < 180 deg/s^2", "rate(omega) < 3.141592653589793"),
         ("rate(rate(speed)) > 7.2 km/h/s^2", "rate(rate(speed)) > 2"),
         ("rate(speed - 3 km/h) > 2 m/s^2", "rate(speed) > 2"),
         ("prev rate(speed) > 2 m/s^2", "prev (rate(speed) > 2)"),
@@ -82,6 +108,23 @@ def test_quantities_of_rates(text: str, same: str) -> None:
         ("x > 3 km/h", 7, "x has no unit to compare km/h with; pass its unit in units=..."),
         ("speed - x > 3 km/h", 15, "x has no unit to compare km/h with"),
         ("speed > 3 kg", 11, "kg cannot be converted to m/s"),
+        (
+            "omega < 3 Hz",
+            11,
+            "Hz cannot be converted to rad/s, because only one of them contains an",
+        ),
+        ("n < 3 rad/s", 7, "instead of 1/min, 1/s or Hz, give rpm, rps or rad/s as the unit"),
+        ("f < 3 deg/s", 7, "deg/s cannot be converted to Hz, because"),
+        ("f < 3 rpm/s", 7, "rpm/s cannot be converted to Hz"),
+        ("M < 5 km/kg", 7, "km/kg cannot be converted to Nm"),
+        (
+            "M < 5 J",
+            7,
+            "J cannot be converted to Nm, because only one of them contains an angle (Nm is",
+        ),
+        ("a < 2 g", 7, "g cannot be converted to m/s2; g is gram"),
+        ("oven < 20 C", 11, "C cannot be converted to degC; C is coulomb; degC is degree Celsius"),
+        ("omega < 5 Grad/s", 11, "'Grad' may be a degree or a gon; write deg or gon"),
         ("speed > 3 furlongz", 11, "there is no unit 'furlongz'; write it as pint does"),
         ("speed > 3 m * speed", 11, "there is no unit 'm*speed'"),
         ("speed - v2 > 3 km/h", 16, "speed is in m/s and v2 in km/h, so that no unit fits"),
@@ -118,6 +161,115 @@ def test_units_of_variables_that_are_none(unit: str) -> None:
         parse("x > 3 km/h", units={"x": unit})
 
 
+COMMON = """
+    rpm rps Hz kHz 1/min 1/s min^-1 cycle/s rad/s deg/s °/s mrad/s rpm/s Hz/s rad/s^2 deg rad turn
+    km/h kph mph m/s m/s^2 m/s/s km/h/s g_n Nm kNm N*m kN*m N·m J kJ kWh W kW hp rpm*Nm rad/s*Nm
+    Nm/s N*m/s V mV A mA Ah mAh C ohm degC °C K degF bar mbar hPa kPa Pa MPa psi % ppm g kg t
+    l/h L/min m^3/h kg/h g/s g/kWh min s ms µs h l mm m N kN lm lx
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "speed > v2",
+        "speed == v2",
+        "0 < speed < v2",
+        "2 * speed - 2 * v2 > 3",
+        "abs(speed - v2) < 3",
+        "min(speed, v2) > 3",
+        "max(speed, 3) > v2",
+        "speed + 3 > prev v2",
+        "changed(speed + v2)",
+        "rate(speed) > rate(v2)",
+        "rate(speed - v2) > 3",
+        "temp > oven",
+        "speed > v1 and not (x > 2 or speed < v2)",
+    ],
+)
+def test_plain_comparisons_of_different_units_are_refused(text: str) -> None:
+    """They compared the numbers as they are: 10 m/s was less than 20 km/h."""
+    for derived in (None, Derived()):
+        with pytest.raises(ParseError, match=r"is in .* and .* in .*; convert one of them"):
+            parse(text, units=UNITS, dt=0.1, tolerance=0.1, derived=derived)
+    parse(text, dt=0.1, tolerance=0.1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3.6 * speed > v2",
+        "speed > v1",
+        "speed > x",
+        "rpm < n",
+        "P > volt * 3 + 2",
+        "speed > 3 and v2 > 3",
+        "min(speed, v2) > 36 km/h",
+        "max(speed / 50, v2 / 180) > 1",
+        "changed(speed)",
+        "rate(speed) > 3",
+    ],
+)
+def test_comparisons_that_are_left_alone(text: str) -> None:
+    parse(text, units=UNITS, dt=0.1)
+
+
+def _known(unit: str, target: str) -> tuple[Fraction, Fraction] | None:
+    try:
+        return units_module.conversion(unit, target)
+    except units_module.UnitError:
+        return None
+
+
+def test_conversions_agree_with_one_another() -> None:
+    """There and back is the identity, and so is a detour by a third unit."""
+    units = COMMON.split()
+    known = {(a, b): _known(a, b) for a in units for b in units}
+    for (a, b), there in known.items():
+        if there is None:
+            assert known[b, a] is None, (a, b)
+            continue
+        back = known[b, a]
+        assert back is not None, (a, b)
+        assert _after(back, there) == (1, 0), (a, b)
+        for c in units:
+            onward, direct = known[b, c], known[a, c]
+            if onward is not None and direct is not None:
+                assert _after(onward, there) == direct, (a, b, c)
+
+
+@pytest.mark.parametrize(
+    ("unit", "target", "factor"),
+    [
+        ("rpm*Nm", "W", 0.10471975511965978),
+        ("rpm*N*m", "W", 0.10471975511965978),
+        ("rad/s*Nm", "W", 1),
+        ("kW/rpm", "Nm", 9549.29658551372),
+        ("1/min*Nm", "W", None),
+        ("Hz*kNm", "kW", None),
+        ("Nm/s", "N*m/s", 1),
+        ("Nm/s", "W", None),
+        ("lbf*ft", "Nm", 1.3558179483314003),
+        ("mPas", "mPa*s", 1),
+        ("Nms", "Nm*s", 1),
+        ("kOhm", "ohm", 1000),
+        ("m3/h", "l/h", 1000),
+        ("rev/min", "rpm", 1),
+        ("W", "kW", 0.001),
+        ("grad", "deg", None),
+    ],
+)
+def test_units_that_are_traps(unit: str, target: str, factor: float | None) -> None:
+    known = _known(unit, target)
+    assert (known and float(known[0])) == factor
+
+
+def _after(
+    second: tuple[Fraction, Fraction], first: tuple[Fraction, Fraction]
+) -> tuple[Fraction, Fraction]:
+    return second[0] * first[0], second[0] * first[1] + second[1]
+
+
 def test_without_units_of_variables() -> None:
     with pytest.raises(ParseError, match="found 'km'; a product is written with"):
         parse("x > 3 km/h")
@@ -136,3 +288,22 @@ def test_conversions_are_exact() -> None:
     for number in ("0.1", "36", "119.99", "1e-7"):
         factor = parse(f"x > {number} km/h", units={"x": "m/s"}).thresholds[0]
         assert factor == parse(f"x > {number} / 3.6").thresholds[0]
+
+
+@pytest.mark.parametrize("torque", ["Nm", "N*m", "N·m"])
+def test_a_power_is_torque_times_revolutions(torque: str) -> None:
+    def limit(speed: str) -> float:
+        units = {"n": speed, "M": torque}
+        (threshold,) = parse("n * M < 1 kW", units=units, derived=Derived()).thresholds
+        return float(threshold)
+
+    assert limit("rpm") == limit("U/min") == pytest.approx(9549.296585513721)
+    assert limit("rad/s") == 1000
+    for speed in ("1/min", "Hz"):
+        with pytest.raises(ParseError, match="give rpm, rps or rad/s as the unit"):
+            limit(speed)
+
+
+def test_a_force_times_a_distance_is_an_energy() -> None:
+    units = {"F": "N", "d": "m"}
+    assert parse("F * d < 5 kJ", units=units, derived=Derived()).thresholds[0] == 5000

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rhovec.errors import SchemaError
+from rhovec.errors import ParseError, SchemaError
 from rhovec.formula import Formula, parse
 from rhovec.formula import operators as ops
 from rhovec.formula.sample import random_formulae
@@ -393,6 +393,12 @@ def test_thresholds_in_other_units_than_the_channel() -> None:
         "speed > 36 and y5 - y4 < 2"
     )
     assert schema.lower("speed > 10 m/s") == schema.lower("speed > 36")
+
+
+def test_channels_of_different_units_are_not_compared() -> None:
+    schema = Schema((SchemaChannel("v", unit="m/s"), SchemaChannel("w", unit="km/h")))
+    with pytest.raises(ParseError, match="v is in m/s and w in km/h"):
+        schema.parse("v > w")
 
 
 def test_channels_that_are_shifted_in_time_are_written_by_hand() -> None:

@@ -123,6 +123,7 @@ class _Ready(NamedTuple):
 
     file: Checked
     grid: Grid
+    units: Mapping[str, str]  # of all channels that were read; formulae may use some in rates only
     lacking: tuple[str, ...]  # channels that it does not have
 
     @property
@@ -142,7 +143,7 @@ def check_files(plan: Plan, files: Sequence[tuple[str, str]], alone: bool = True
     copies: dict[str, str] = {}  # names of files in object storage, by the paths of their copies
     for file, (label, name) in zip(out, files, strict=True):
         for one in _fetched(plan, known, derived, label, name, alone, file, copies):
-            units = tuple(sorted(u for u in one.grid.units.items() if u[1].isprintable()))
+            units = tuple(sorted(u for u in one.units.items() if u[1].isprintable()))
             groups.setdefault((one.grid.dt, units, one.discrete, one.lacking), []).append(one)
     for (dt, units, discrete, lacking), ready in groups.items():
         _judge(plan, dt, dict(units), discrete, lacking, ready)
@@ -218,7 +219,7 @@ def _ready(
         for channel in plan.reading.labels.keys() & log.channels:
             seen = _labels_in(log.channels[channel], plan.reading.labels[channel])
             file.labels.setdefault(channel, set()).update(seen)
-        yield _Ready(file, grid, lacking)
+        yield _Ready(file, grid, log.units, lacking)
 
 
 def _labels_in(channel: Channel, codes: Mapping[str, float]) -> set[str]:

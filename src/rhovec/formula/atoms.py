@@ -26,7 +26,7 @@ from .expressions import (
 from .lexer import EQ, NE
 from .operators import Row
 from .options import Options
-from .units import UnitError, conversion, same
+from .units import UnitError, conversion, require_one_unit, same
 
 _FLIPPED = {ops.GE: ops.LE, ops.GT: ops.LT, ops.LE: ops.GE, ops.LT: ops.GT}
 _HALF = Decimal("0.5")
@@ -38,6 +38,8 @@ class NoVariableError(ExpressionError):
 
 def comparison(op: int, difference: Expression, options: Options) -> Iterator[Row]:
     """Rows of `difference op 0`."""
+    if options.units:
+        require_one_unit(difference, options.units)
     if op not in (EQ, NE):
         return _extremum(op, difference, options)
     tolerance = _tolerance(difference, options)
@@ -52,6 +54,8 @@ def comparison(op: int, difference: Expression, options: Options) -> Iterator[Ro
 def changed(value: Expression, options: Options) -> Iterator[Row]:
     """Rows of `value != prev value`, with no tolerance unless one is known."""
     difference = change(value)
+    if options.units:
+        require_one_unit(difference, options.units)
     return _equality(NE, difference, _tolerance(difference, options) or Decimal(0), options)
 
 

@@ -7,6 +7,7 @@ the original times (`traces/derived.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -23,8 +24,10 @@ from .expressions import (
 )
 from .lexer import is_bare, quoted
 from .operators import Shifted
+from .units import require_one_unit
 
 Operation = Literal["rate", "*", "/"]
+_NEWTON_METRE = re.compile(r"\b([kM]?N)[*·]m\b")  # of a channel, a torque rather than an energy
 
 
 class Node(NamedTuple):
@@ -56,6 +59,7 @@ class Derived:
         """A variable in the place of a product, quotient or rate."""
         for part in operands:
             _require_plain(part)
+            require_one_unit(part, units)
         node = Node(operation, operands)
         name = str(node)
         self.channels[name] = node
@@ -124,7 +128,7 @@ def _unit(operation: Operation, units: list[str | None]) -> str | None:
         return None
     if operation == "rate":
         return f"{units[0]}/s"
-    first, second = units
+    first, second = (_NEWTON_METRE.sub(r"\1m", unit or "") for unit in units)
     if operation == "*":
         return "*".join(filter(None, (first, second))).replace("*1/", "/") or None
     if not second:

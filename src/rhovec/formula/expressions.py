@@ -8,6 +8,7 @@ as `x >= 0.3`. Size and nesting stay below MAX_LINEAR, so walking an expression 
 from __future__ import annotations
 
 import decimal
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -187,6 +188,14 @@ def extremum(is_max: bool, parts: list[Expression]) -> Expression:
 def count(value: Expression) -> int:
     """Number of linear atoms that a comparison with this expression expands to."""
     return 1 if isinstance(value, Linear) else sum(map(count, value.parts))
+
+
+def linear_parts(value: Expression) -> Iterator[Linear]:
+    if isinstance(value, Linear):
+        yield value
+    else:
+        for part in value.parts:
+            yield from linear_parts(part)
 
 
 def names_of(value: Expression) -> set[str]:

@@ -67,19 +67,28 @@ def _any_of(words: set[str]) -> str:
     return rf"(?:{'|'.join(sorted(words))})(?!\w)"
 
 
+_REVOLUTIONS = r"U\s*+/\s*+(?:min|s)(?!\w)"  # per time, in German
 # A variable against a number, unless arithmetic, another comparison or a unit follows.
 PLAIN_ATOM = re.compile(
     rf"""\s*+({NAME}) \s*+(>=|<=|[<>≤≥]) \s*+([-+]?{_NUMBER})
+         (?! \s*+{_REVOLUTIONS})
          (?= \s*+(?: [^-+*/<>=!≤≥≠\w°%] | {_any_of({s for s in BINARY if s.isidentifier()})}
                    | <?-> | <?=> | /\\ | \Z ))""",
     re.VERBOSE | re.DOTALL,
 )
 PLAIN_WINDOW = re.compile(r"\s*+\[\s*+(\d{1,15}+)\s*+[,:]\s*+(\d{1,15}+|inf)\s*+\]")
 BRACKET = re.compile(r"\s*+\[")
-# A unit, which follows a number: km/h, m/s^2, degC, %. Words of operators are none.
-_UNIT_WORD = rf"""(?!{_any_of({s for s in RESERVED if s.isidentifier()} - {"min"})})
-                  (?:[^\W\d]\w*+|[°%]\w*+) (?>(?:\s*+(?:\^|\*\*)\s*+-?\d{{1,2}}+(?!\d))?)"""
-UNIT = re.compile(rf"\s*+({_UNIT_WORD}(?>(?:\s*+[*/·]\s*+{_UNIT_WORD})*))", re.VERBOSE)
+# A unit: km/h, m/s^2, degC, %, 1/min. After a number, words of operators are none, but for U in U/min.
+_UNIT_WORD = r"(?:[^\W\d]\w*+|[°%]\w*+) (?>(?:\s*+(?:\^|\*\*)\s*+-?\d{1,2}+(?!\d))?)"
+_OPERATOR = rf"(?!{_REVOLUTIONS}) {_any_of({s for s in RESERVED if s.isidentifier()} - {'min'})}"
+
+
+def _unit(word: str) -> str:
+    return rf"((?>(?:1\s*+/\s*+)?){word}(?>(?:\s*+[*/·]\s*+{word})*))"
+
+
+UNIT = re.compile(rf"\s*+{_unit(f'(?!{_OPERATOR}) {_UNIT_WORD}')}", re.VERBOSE)
+WHOLE_UNIT = re.compile(_unit(_UNIT_WORD), re.VERBOSE)
 
 
 @lru_cache(maxsize=4096)

@@ -2,23 +2,51 @@
 
 Conversions are exact fractions. From one unit to another a value x becomes factor * x + offset, where
 the offset is zero but for temperatures.
+
+For pint an angle has no dimension, so that 1 Hz is 1 rad/s and 1 rpm is 0.105 Hz. Here an angle is a
+dimension of its own: rpm, rad/s and deg/s convert to one another, and none of them to Hz but rpm,
+because revolutions can also be counted: 60 rpm are 1 Hz. Nm is a torque, which is energy per angle, so
+that Nm times rad/s or rpm is a power and Nm times 1/min is none; N*m can be a torque or an energy.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, cast
 
 from ..errors import needed
 from . import lexer
-from .expressions import ExpressionError
+from .expressions import Expression, ExpressionError, Quantity, linear_parts
+from .operators import Variable, name_of
 
 # Units of time in bounds, in seconds.
 SECONDS = {
     "ns": Fraction(1, 10**9), "us": Fraction(1, 10**6), "µs": Fraction(1, 10**6),
     "ms": Fraction(1, 1000), "s": Fraction(1), "min": Fraction(60), "h": Fraction(3600),
 }  # fmt: skip
+
+# Added to pint's own. What engineers write is there unknown, or something else: Nm is a unit of yarn, PS
+# 10^15 S, kmph a thousand miles per hour, and Pas a plural.
+_DEFINITIONS = (
+    "radian = [angle] = rad",
+    "newton_meter = newton * meter / radian = Nm",
+    "newton_meter_second = newton_meter * second = Nms",
+    "pascal_second = pascal * second = Pas",
+    "@alias kilometer_per_hour = kmh = kmph",
+    "@alias metric_horsepower = PS",
+    "@alias ohm = Ohm",
+    "@alias revolutions_per_minute = RPM",
+    "@alias turn = rev",
+)
+_SPELLINGS = (
+    (re.compile("·"), "*"),
+    (re.compile(r"\bU\b"), "rev"),  # U/min; for pint, of an enzyme
+    (re.compile(r"(?<=[a-z])([23])\b"), r"^\1"),  # m/s2
+)
+_DOUBTFUL = re.compile(r"\b[gG]rad\b")
 
 
 class UnitError(ExpressionError):
@@ -36,10 +64,14 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
         return Fraction(1), Fraction(0)
     pint, registry = _registry()
     source, sink = (_parsed(text, unit) for text in (unit, target))
+    if source.dimensionality != sink.dimensionality:
+        source, sink = map(_other_reading, (source, sink))
     try:
         values = [registry.Quantity(Fraction(x), source).to(sink).magnitude for x in range(3)]
     except pint.DimensionalityError:
-        raise UnitError(unit, f"{unit} cannot be converted to {target}") from None
+        raise UnitError(
+            unit, f"{unit} cannot be converted to {target}{_why(unit, target)}"
+        ) from None
     except (pint.PintError, TypeError):  # pint takes logarithms of floats only
         values = []
     if len(values) < 3 or values[2] - values[1] != values[1] - values[0]:
@@ -58,12 +90,70 @@ def same(unit: str, other: str) -> bool:
         return False
 
 
+def require_one_unit(value: Expression, units: Mapping[str, str]) -> None:
+    """Refuse sums, minima and maxima of numbers in different units.
+
+    A factor may convert a variable, as in `v - 3.6 * w`, so only terms with coefficients of one size
+    must share a unit. A linear part with quantities is left to their conversion.
+    """
+    seen: dict[object, tuple[str, str]] = {}
+    for part in linear_parts(value):
+        if any(isinstance(term, Quantity) for term in part.terms) or len(part.orders) > 1:
+            continue
+        for term, coefficient in part.terms.items():
+            name = name_of(cast(Variable, term))
+            unit = units.get(name)
+            if not unit:
+                continue
+            other, known = seen.setdefault((part.orders, abs(coefficient)), (name, unit))
+            if not same(unit, known):
+                raise ExpressionError(
+                    f"{other} is in {known} and {name} in {unit}, but they are compared or added as "
+                    "plain numbers; convert one of them in the file, or by a factor in the formula"
+                )
+
+
+def _other_reading(unit: Any) -> Any:
+    """The unit with revolutions per time as a count per time, and with N*m as a torque."""
+    pint, registry = _registry()
+    powers = pint.util.to_units_container(unit)
+    dimensions = dict(unit.dimensionality)
+    counted = any("revolution" in name or name == "turn" for name in powers)
+    if counted and dimensions.pop("[angle]", 0) == 1 and dimensions.keys() == {"[time]"}:
+        return unit / registry.turn
+    factors = [registry.Unit(name).dimensionality for name, power in powers.items() if power == 1]
+    if registry.newton.dimensionality in factors and registry.meter.dimensionality in factors:
+        return unit / registry.radian
+    return unit
+
+
+def _why(unit: str, target: str) -> str:
+    """For the message that a unit cannot be converted: how the two are understood."""
+    pint, _ = _registry()
+    units = {text: _parsed(text, unit) for text in (unit, target)}
+    if {*(units[unit] / units[target]).dimensionality} == {"[angle]"}:
+        return (
+            ", because only one of them contains an angle (Nm is energy per angle); instead of "
+            "1/min, 1/s or Hz, give rpm, rps or rad/s as the unit"
+        )
+    names = {text: " ".join(pint.util.to_units_container(one)) for text, one in units.items()}
+    return "".join(
+        f"; {text} is {name.replace('_', ' ')}"
+        for text, name in names.items()
+        if text.isalpha() and name != text
+    )
+
+
 def _parsed(text: str, written: str) -> Any:
     pint, registry = _registry()
-    matched = lexer.UNIT.fullmatch(text.removeprefix("1/"))
+    if doubtful := _DOUBTFUL.search(text):
+        raise UnitError(written, f"{doubtful[0]!r} may be a degree or a gon; write deg or gon")
+    spelt = text
+    for pattern, spelling in _SPELLINGS:
+        spelt = pattern.sub(spelling, spelt)
     try:
-        if matched:
-            return registry.parse_units(text.replace("·", "*"))
+        if lexer.WHOLE_UNIT.fullmatch(text):
+            return registry.parse_units(spelt)
     except (pint.PintError, ValueError, TypeError, AttributeError):
         pass
     raise UnitError(written, f"there is no unit {text!r}; write it as pint does, like km/h or degC")
@@ -72,4 +162,8 @@ def _parsed(text: str, written: str) -> Any:
 @cache
 def _registry() -> tuple[Any, Any]:
     pint = needed("pint", "converting units", "units")
-    return pint, pint.UnitRegistry(non_int_type=Fraction)
+    registry = pint.UnitRegistry(non_int_type=Fraction, on_redefinition="ignore")
+    for definition in _DEFINITIONS:
+        registry.define(definition)
+    registry._build_cache()  # what it knows of degrees, say, is from before
+    return pint, registry
