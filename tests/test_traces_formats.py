@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from rhovec.errors import MissingDependencyError, TraceError
 from rhovec.traces import Log, cells, read_logs, read_traces
+from rhovec.traces.matlab import read_matlab
 
 nan = np.nan
 
@@ -147,6 +151,94 @@ def test_mat_and_npz(tmp_path: Path) -> None:
     (tmp_path / "h.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(512))
     with pytest.raises(TraceError, match=r"format 7.3; save it by save\(..., '-v7'\)"):
         next(read_logs(tmp_path / "h.mat"))
+
+
+def mat_files() -> dict[str, bytes]:
+    """Files of several kinds, each with times and a variable `x`."""
+    io = pytest.importorskip("scipy.io")
+    sparse = pytest.importorskip("scipy.sparse")
+    time, n = np.arange(40) / 10, 40
+    plain = {
+        "time": time, "x": np.sin(time), "n": np.arange(n, dtype=np.int32), "on": np.arange(n) % 2 == 0,
+        "g": np.array(["P", "D"] * (n // 2), object), "note": "text",
+        "rows": np.array(["ab", "cd"] * (n // 2)), "m": np.eye(3),
+    }  # fmt: skip
+    odd = {
+        "s": np.array([(1, 2), (3, 4)], [("p", object), ("q", object)]), "z": time * 1j,
+        "sparse": sparse.csc_matrix(np.eye(3)), "a": {"b": {"c": time}}, "time": time, "x": time,
+    }  # fmt: skip
+    info = {"Units": "m/s", "Interpolation": {"Name": "linear"}}
+    series = {"Name": "x", "time": time[:, None], "x": time[:, None], "DataInfo": info,
+              "Events": np.empty((0, 0))}  # fmt: skip
+    old = {
+        "time": time,
+        "x": time,
+        "z": time * 1j,
+        "c": "text",
+        "sparse": sparse.csc_matrix(np.eye(3)),
+    }
+
+    def saved(variables: dict[str, Any], **options: Any) -> bytes:
+        stream = BytesIO()
+        io.savemat(stream, variables, **options)
+        return stream.getvalue()
+
+    return {
+        "plain": saved(plain),
+        "compressed": saved(plain, do_compression=True),
+        "struct": saved({"run": plain}),
+        "odd": saved(odd),
+        "series": saved({"run": series}),
+        "old": saved(old, format="4"),
+    }
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(equal(ours[k], theirs[k]) for k in theirs)
+    if ours is None:
+        return "sparse" in str(type(theirs)) or isinstance(theirs, list)
+    return np.array_equal(np.ravel(np.real(ours)), np.ravel(np.real(theirs)))
+
+
+def test_mat_is_read_as_scipy_reads_it() -> None:
+    io = pytest.importorskip("scipy.io")
+    for name, data in mat_files().items():
+        theirs = io.loadmat(BytesIO(data), simplify_cells=True)
+        ours = read_matlab(data)
+        assert equal(ours, {n: v for n, v in theirs.items() if not n.startswith("__")}), name
+    swapped = struct.pack(">20s", b"MATLAB 5.0").ljust(124) + struct.pack(">H2s", 0x100, b"MI")
+    swapped += struct.pack(">2I", 14, 56) + struct.pack(">4I", 6, 8, 6, 0)
+    swapped += struct.pack(">2I2i", 5, 8, 1, 2) + struct.pack(">2H4s", 1, 1, b"x")
+    swapped += struct.pack(">2I2h4x", 3, 4, -2, 258)
+    assert read_matlab(swapped)["x"].tolist() == [-2, 258]
+    assert equal(read_matlab(swapped)["x"], io.loadmat(BytesIO(swapped), squeeze_me=True)["x"])
+
+
+def test_damaged_mat_is_read_or_refused(tmp_path: Path) -> None:
+    """A wrong byte in such a file crashed the process (the second one of a type, scipy's reader)."""
+    file = tmp_path / "a.mat"
+    random = Random(0)
+    for data in mat_files().values():
+        for _ in range(700):
+            damaged = bytearray(data)
+            for _ in range(random.randint(1, 2)):
+                value = random.choice((0, 1, 128, 255, random.randrange(20), random.randrange(256)))
+                damaged[random.randrange(len(data))] = value
+            file.write_bytes(damaged[: random.choice((len(data), random.randrange(len(data))))])
+            try:
+                assert list(read_logs(file, variables=["x"]))
+            except TraceError as error:
+                assert str(file) in str(error)
+
+
+def test_mat_variables_that_are_no_vectors(tmp_path: Path) -> None:
+    (tmp_path / "a.mat").write_bytes(mat_files()["odd"])
+    for name in ("s", "sparse"):
+        with pytest.raises(TraceError, match=f"{name!r} is a sparse array or .* as a vector"):
+            next(read_logs(tmp_path / "a.mat", variables=[name]))
+    (tmp_path / "b.mat").write_bytes(mat_files()["plain"])
+    assert next(read_logs(tmp_path / "b.mat", variables=["on"])).channels["on"].kind == "flag"
 
 
 @pytest.mark.parametrize("wrong", [3, None, {"x": [1]}, [{"x": ["a"]}], [np.zeros(3)]])

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import TraceError, needed
 from .cells import CellError, Series
 from .delimited import column
+from .matlab import DamagedError, read_matlab
 from .tables import (
     NO_VARIABLE,
     Options,
@@ -113,20 +114,14 @@ def read_npz(file: Path, options: Options) -> list[Part]:
 
 def read_mat(file: Path, options: Options) -> list[Part]:
     """The trace whose variables are the vectors of a MATLAB file, or of the one struct in it."""
-    scipy = needed("scipy.io", "reading .mat files", "mat")
-    from scipy.io.matlab import MatReadError
-
     try:
-        found = scipy.loadmat(file, simplify_cells=True)
+        arrays = read_matlab(file.read_bytes())
     except NotImplementedError:
         raise TraceError(
             f"{file}: this is MATLAB's format 7.3; save it by save(..., '-v7')"
         ) from None
-    except (MatReadError, ValueError, TypeError, EOFError, OSError, IndexError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno:
-            raise
-        raise TraceError(f"{file}: not a readable .mat file") from None
-    arrays = {name: value for name, value in found.items() if not name.startswith("__")}
+    except DamagedError:
+        raise TraceError(f"{file}: not a .mat file, or a damaged one; save it again") from None
     while len(arrays) == 1 and isinstance(only := next(iter(arrays.values())), dict):
         arrays = only
     return _from_vectors(file, arrays, options)
@@ -139,6 +134,11 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
         raise TraceError(f"{file}: there is no vector in it; give one per variable, and the times")
     for name in present(options, vectors) or ():
         if name in arrays and name not in vectors:
+            if arrays[name] is None:
+                raise TraceError(
+                    f"{file}: {name!r} is a sparse array or an object, such as a timeseries; save its "
+                    "numbers as a vector"
+                )
             shape = np.shape(arrays[name])
             raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")
     try:
