@@ -411,7 +411,7 @@ def test_bad_paths(tmp_path: Path) -> None:
         (np.zeros((2, 0)), "without a 0"),
         (np.zeros((2, 3), complex), "complex128, not real numbers"),
         (np.array([["a"]]), "not real numbers"),
-        (np.array([[None]]), "no .npy file"),
+        (np.array([[None]]), "not an .npy file"),
         (np.array([[[0, 1], [2, np.inf]]]), "trace 0, variable 'x_1', point 1: inf is not finite"),
     ],
 )

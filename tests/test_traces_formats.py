@@ -215,21 +215,40 @@ def test_mat_is_read_as_scipy_reads_it() -> None:
     assert equal(read_matlab(swapped)["x"], io.loadmat(BytesIO(swapped), squeeze_me=True)["x"])
 
 
-def test_damaged_mat_is_read_or_refused(tmp_path: Path) -> None:
-    """A wrong byte in such a file crashed the process (the second one of a type, scipy's reader)."""
-    file = tmp_path / "a.mat"
+def read_or_refuse(file: Path, data: bytes, times: int, **options: Any) -> None:
+    """Read a file with one or two wrong bytes, or cut off, several times."""
     random = Random(0)
+    for _ in range(times):
+        damaged = bytearray(data)
+        for _ in range(random.randint(1, 2)):
+            value = random.choice((0, 1, 128, 255, random.randrange(20), random.randrange(256)))
+            damaged[random.randrange(len(data))] = value
+        file.write_bytes(damaged[: random.choice((len(data), random.randrange(len(data))))])
+        try:
+            assert list(read_logs(file, **options))
+        except TraceError as error:
+            assert str(file) in str(error)
+
+
+def test_damaged_mat_is_read_or_refused(tmp_path: Path) -> None:
+    """A wrong byte could crash the process, as scipy's reader did with the second byte of a type."""
     for data in mat_files().values():
-        for _ in range(700):
-            damaged = bytearray(data)
-            for _ in range(random.randint(1, 2)):
-                value = random.choice((0, 1, 128, 255, random.randrange(20), random.randrange(256)))
-                damaged[random.randrange(len(data))] = value
-            file.write_bytes(damaged[: random.choice((len(data), random.randrange(len(data))))])
-            try:
-                assert list(read_logs(file, variables=["x"]))
-            except TraceError as error:
-                assert str(file) in str(error)
+        read_or_refuse(tmp_path / "a.mat", data, 700, variables=["x"])
+
+
+def test_damaged_arrays_are_read_or_refused(tmp_path: Path) -> None:
+    """zipfile and zlib have errors of their own: packed data, methods and versions that are wrong."""
+    vectors = {
+        "time": np.arange(30) / 10,
+        "x": np.sin(np.arange(30)),
+        "g": np.array(["P", "D"] * 15),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", **vectors)
+        read_or_refuse(tmp_path / "a.npz", (tmp_path / "a.npz").read_bytes(), 700)
+    for array in (np.ones((2, 3, 10)), np.ones((3, 10), ">f4", order="F")):
+        np.save(tmp_path / "a.npy", array)
+        read_or_refuse(tmp_path / "a.npy", (tmp_path / "a.npy").read_bytes(), 700)
 
 
 def test_mat_variables_that_are_no_vectors(tmp_path: Path) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tokenize
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -67,17 +66,14 @@ class Points(Rows):
 
 def read_npy(file: Path, options: Options) -> list[Part]:
     """The traces of an array (N, V, P) or (V, P)."""
-    try:
-        with file.open("rb") as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
-        raise TraceError(f"{file}: no .npy file of a numeric array") from None
+    with _opened(file, "an .npy file of a numeric array") as stream:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
     if array.dtype.kind not in "biuf":
         raise TraceError(f"{file}: holds {array.dtype}, not real numbers")
     shape = array.shape
     if array.ndim not in (2, 3) or 0 in shape:
         raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
-    batch = np.asarray(array[None] if array.ndim == 2 else array, np.float64)
+    batch = _floats(array[None] if array.ndim == 2 else array)
     names = options.arrays or tuple(f"x_{i}" for i in range(batch.shape[1]))
     if len(names) != batch.shape[1]:
         raise TraceError(
@@ -104,12 +100,24 @@ def read_npy(file: Path, options: Options) -> list[Part]:
 
 def read_npz(file: Path, options: Options) -> list[Part]:
     """The trace whose variables are the vectors of an archive."""
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, SyntaxError, KeyError):
-        raise TraceError(f"{file}: not an .npz file of numeric arrays") from None
+    with (
+        _opened(file, "an .npz file of numeric arrays") as stream,
+        np.load(stream, allow_pickle=False) as archive,
+    ):
+        arrays = {name: archive[name] for name in archive.files}
     return _from_vectors(file, arrays, options)
+
+
+@contextmanager
+def _opened(file: Path, what: str) -> Iterator[BinaryIO]:
+    """A file to read. Whatever NumPy, zipfile and zlib raise on damaged data becomes one error."""
+    try:
+        with file.open("rb") as stream:
+            yield stream
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise TraceError(f"{file}: not {what}, or a damaged one; save it again") from None
 
 
 def read_mat(file: Path, options: Options) -> list[Part]:
@@ -188,7 +196,7 @@ def _from_array(
     if values.dtype.kind == "b":
         return Series(values.astype(np.float64), "flag", unit=unit)
     if values.dtype.kind in "iuf" and (name not in options.labels or name in options.coded):
-        numbers = values.astype(np.float64)
+        numbers = _floats(values)
         if np.isinf(numbers).any():
             row = int(np.isinf(numbers).argmax())
             raise source.incomplete(row, name)
@@ -196,6 +204,11 @@ def _from_array(
     if values.dtype.kind in "iufUO":
         return _from_texts(source, name, [str(value) for value in values], unit, options)
     raise TraceError(f"{source.name}: {name!r} holds {values.dtype}, not real numbers")
+
+
+def _floats(values: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):  # a NaN of float32 may be a signalling one
+        return values.astype(np.float64)
 
 
 def _from_texts(
