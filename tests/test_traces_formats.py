@@ -108,6 +108,29 @@ def test_lists_are_a_log_per_row(tmp_path: Path) -> None:
     assert [v.tolist() for v in read_traces(tmp_path / "b.parquet").values] == [[[1, 2]], [[3, 4]]]
 
 
+def test_integers_that_float64_would_round(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    time, large = [0.0, 0.1], 2**53
+    for kind, values in ((pa.int64(), [1, -large - 1]), (pa.uint64(), [None, 2**64 - 1])):
+        table = pa.table({"time": time, "x": pa.array(values, kind), "y": [large, -large]})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        for data in (tmp_path / "a.parquet", table):
+            with pytest.raises(
+                TraceError, match=rf"row 2, column 'x': {values[1]} is beyond 2\^53"
+            ):
+                next(read_logs(data))
+            same(next(read_logs(data, variables=["y"])), time, y=[large, -large])
+        assert read_traces(tmp_path / "a.parquet", mentioned=["y"]).variables == ("y",)
+    np.savez(tmp_path / "a.npz", time=time, x=np.array([1, large + 1]), y=[1, 2])
+    with pytest.raises(TraceError, match=r"row 2, column 'x': 9007199254740993 is beyond"):
+        next(read_logs(tmp_path / "a.npz"))
+    same(next(read_logs(tmp_path / "a.npz", variables=["y"])), time, y=[1, 2])
+    np.save(tmp_path / "a.npy", np.array([[1, large + 1]]))
+    with pytest.raises(TraceError, match=r"point 1, column 'x_0': 9007199254740993 is beyond"):
+        next(read_logs(tmp_path / "a.npy"))
+
+
 def test_frames_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     pa = pytest.importorskip("pyarrow")
     frame = Frame(pa.table({"x": [1]}))

@@ -27,6 +27,8 @@ from .tables import (
 )
 from .times import Times, of_numbers
 
+MAX_INTEGER = 1 << 53  # beyond it, float64 rounds integers
+
 
 class Rows:
     """A table whose rows are counted from 1, after those `before` that stand above it in its file."""
@@ -73,7 +75,7 @@ def read_npy(file: Path, options: Options) -> list[Part]:
     shape = array.shape
     if array.ndim not in (2, 3) or 0 in shape:
         raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
-    batch = _floats(array[None] if array.ndim == 2 else array)
+    batch = array[None] if array.ndim == 2 else array
     names = options.arrays or tuple(f"x_{i}" for i in range(batch.shape[1]))
     if len(names) != batch.shape[1]:
         raise TraceError(
@@ -86,16 +88,15 @@ def read_npy(file: Path, options: Options) -> list[Part]:
             f"{file}, trace {n}, variable {names[v]!r}, point {p}: {batch[n, v, p]} is not finite"
         )
     points = np.arange(batch.shape[2])
-    return [
-        Part(
-            "" if array.ndim == 2 else str(i),
-            {name: Series(values) for name, values in zip(names, trace, strict=True)},
-            None,
-            points,
-            Points(str(file), i),
-        )
-        for i, trace in enumerate(batch)
-    ]
+    parts = []
+    for i, trace in enumerate(batch):
+        source = Points(str(file), i)
+        series = {
+            name: Series(_floats(source, name, values))
+            for name, values in zip(names, trace, strict=True)
+        }
+        parts.append(Part("" if array.ndim == 2 else str(i), series, None, points, source))
+    return parts
 
 
 def read_npz(file: Path, options: Options) -> list[Part]:
@@ -176,9 +177,9 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
         if own.dtype.kind in "UO":
             times = _text_times(source, name, [str(cell) for cell in own], roles.time_unit)
         else:
-            numbers = _from_array(source, name, own, None, Options()).values
-            whole = own if own.dtype.kind in "iu" else numbers
-            times = _times(source, name, whole, np.isfinite(numbers), roles.time_unit)
+            if own.dtype.kind not in "iu":  # as float64, integers would be rounded
+                own = _from_array(source, name, own, None, Options()).values
+            times = _times(source, name, own, np.isfinite(own), roles.time_unit)
     length = len(values[roles.used[0]])
     for place in roles.used:
         if len(values[place]) != length:
@@ -196,7 +197,7 @@ def _from_array(
     if values.dtype.kind == "b":
         return Series(values.astype(np.float64), "flag", unit=unit)
     if values.dtype.kind in "iuf" and (name not in options.labels or name in options.coded):
-        numbers = _floats(values)
+        numbers = _floats(source, name, values)
         if np.isinf(numbers).any():
             row = int(np.isinf(numbers).argmax())
             raise source.incomplete(row, name)
@@ -206,9 +207,23 @@ def _from_array(
     raise TraceError(f"{source.name}: {name!r} holds {values.dtype}, not real numbers")
 
 
-def _floats(values: np.ndarray) -> np.ndarray:
+def _floats(source: Rows, name: str, values: np.ndarray) -> np.ndarray:
+    _require_exact(source, name, values)
     with np.errstate(all="ignore"):  # a NaN of float32 may be a signalling one
         return values.astype(np.float64)
+
+
+def _require_exact(source: Rows, name: str, values: np.ndarray) -> None:
+    """Refuse integers that float64 rounds: a counter would seem to stand still."""
+    if values.dtype.kind in "iu" and values.itemsize == 8:
+        wrong = (values > MAX_INTEGER) | (values < -MAX_INTEGER)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise TraceError(
+                f"{source.name}{source.where(row)}, column {name!r}: {values[row]} is beyond 2^53, "
+                "where integers become inexact; save the column as floating-point numbers if that does "
+                "not matter, or its distance from the first value"
+            )
 
 
 def _from_texts(
@@ -235,11 +250,11 @@ def read_parquet(file: Path, options: Options) -> list[Part]:
         roles = find_roles(str(file), header, options)
         used = list(dict.fromkeys(header[place] for place in roles.used))
         found = parquet.read_table(file, columns=used)
+        return _from_arrow(str(file), found, options)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(
             f"{file}: not a readable parquet file: {str(error).splitlines()[0]}"
         ) from None
-    return _from_arrow(str(file), found, options)
 
 
 def read_frame(frame: Any, name: str, options: Options, before: int = 0) -> list[Part]:
@@ -386,6 +401,9 @@ def _arrow_series(
         return _from_texts(source, name, _texts(values), unit, options)
     if not (numeric or kinds.is_boolean(kind) or kinds.is_null(kind)):
         raise TraceError(f"{source.name}, column {header!r}: holds {kind}, not real numbers")
+    if kinds.is_integer(kind):
+        whole = values.fill_null(0).to_numpy(zero_copy_only=False)
+        _require_exact(source, header, np.asarray(whole))
     numbers = values.cast(pyarrow.float64()) if not kinds.is_boolean(kind) else values.cast("int8")
     column = np.array(numbers.to_numpy(zero_copy_only=False), np.float64)
     wrong = np.isinf(column)
