@@ -376,6 +376,9 @@ def test_irregular_times_need_resampling(tmp_path: Path) -> None:
         f"{file}:6: the time goes from 0.3 to 0.5, but the usual step is 0.1; put the log on a grid, "
         "as with --resample 0.1"
     )
+    (tmp_path / "b.csv").write_text("t,x\n0,0\n0.1,1\n0.3,3\n")
+    with pytest.raises(TraceError, match=r"the usual step is 0\.1; .* as with --resample 0\.1$"):
+        resample(next(read_logs(tmp_path / "b.csv")))
     assert resample(log, 0.1).values[0].tolist() == pytest.approx([0, 1, 2 - 5 / 105, 3, 4, 5])
     file.write_text("x\n0\n1\n")
     (log,) = read_logs(file)
