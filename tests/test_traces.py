@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import rhovec as rv
+from rhovec.check import check_logs
 from rhovec.errors import MissingDependencyError, RhovecWarning, TraceError
 from rhovec.formula import parse
 from rhovec.traces import Traces, read_logs, read_traces
@@ -143,6 +145,25 @@ def test_what_is_not_read_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").unlink()
     with pytest.warns(RhovecWarning, match=r": not read: b\.csv\.gz, c\.log, d\.csv/$"):
         assert read_traces(tmp_path).ids == ("e",)
+
+
+def test_links_to_nothing_and_pipes_in_a_folder(tmp_path: Path) -> None:
+    """A log that is gone is an error, not a warning; a pipe is not waited for."""
+    write(tmp_path / "a.csv", "x", "1")
+    os.mkfifo(tmp_path / "f.csv")
+    with pytest.warns(RhovecWarning, match=r": not read: f\.csv \(a pipe or a device\)$"):
+        assert read_traces(tmp_path).ids == ("a",)
+    with pytest.raises(TraceError, match=r"f\.csv: a pipe or a device, but logs are read several"):
+        read_traces(tmp_path / "f.csv")
+    (tmp_path / "f.csv").unlink()
+    (tmp_path / "b.csv").symlink_to("gone.csv")
+    (tmp_path / "c.csv").symlink_to("a.csv")
+    with pytest.raises(TraceError, match=r"b\.csv: cannot be read: No such file"):
+        read_traces(tmp_path)
+    (tmp_path / "r.stl").write_text("x > 0")
+    report = check_logs(tmp_path / "r.stl", tmp_path)
+    assert [one.file for one in report.unread] == [str(tmp_path / "b.csv")]
+    assert [row.trace for row in report.rows] == ["a", "c"]
 
 
 def test_signals_about_times_are_no_times(tmp_path: Path) -> None:
@@ -411,7 +432,7 @@ def test_bad_paths(tmp_path: Path) -> None:
         (np.zeros((2, 0)), "without a 0"),
         (np.zeros((2, 3), complex), "complex128, not real numbers"),
         (np.array([["a"]]), "not real numbers"),
-        (np.array([[None]]), "no .npy file"),
+        (np.array([[None]]), "not an .npy file"),
         (np.array([[[0, 1], [2, np.inf]]]), "trace 0, variable 'x_1', point 1: inf is not finite"),
     ],
 )

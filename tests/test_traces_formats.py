@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import sys
+from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from rhovec.errors import MissingDependencyError, TraceError
 from rhovec.traces import Log, cells, read_logs, read_traces
+from rhovec.traces.matlab import read_matlab
 
 nan = np.nan
 
@@ -104,6 +108,29 @@ def test_lists_are_a_log_per_row(tmp_path: Path) -> None:
     assert [v.tolist() for v in read_traces(tmp_path / "b.parquet").values] == [[[1, 2]], [[3, 4]]]
 
 
+def test_integers_that_float64_would_round(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    time, large = [0.0, 0.1], 2**53
+    for kind, values in ((pa.int64(), [1, -large - 1]), (pa.uint64(), [None, 2**64 - 1])):
+        table = pa.table({"time": time, "x": pa.array(values, kind), "y": [large, -large]})
+        parquet.write_table(table, tmp_path / "a.parquet")
+        for data in (tmp_path / "a.parquet", table):
+            with pytest.raises(
+                TraceError, match=rf"row 2, column 'x': {values[1]} is beyond 2\^53"
+            ):
+                next(read_logs(data))
+            same(next(read_logs(data, variables=["y"])), time, y=[large, -large])
+        assert read_traces(tmp_path / "a.parquet", mentioned=["y"]).variables == ("y",)
+    np.savez(tmp_path / "a.npz", time=time, x=np.array([1, large + 1]), y=[1, 2])
+    with pytest.raises(TraceError, match=r"row 2, column 'x': 9007199254740993 is beyond"):
+        next(read_logs(tmp_path / "a.npz"))
+    same(next(read_logs(tmp_path / "a.npz", variables=["y"])), time, y=[1, 2])
+    np.save(tmp_path / "a.npy", np.array([[1, large + 1]]))
+    with pytest.raises(TraceError, match=r"point 1, column 'x_0': 9007199254740993 is beyond"):
+        next(read_logs(tmp_path / "a.npy"))
+
+
 def test_frames_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
     pa = pytest.importorskip("pyarrow")
     frame = Frame(pa.table({"x": [1]}))
@@ -147,6 +174,113 @@ def test_mat_and_npz(tmp_path: Path) -> None:
     (tmp_path / "h.mat").write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + bytes(512))
     with pytest.raises(TraceError, match=r"format 7.3; save it by save\(..., '-v7'\)"):
         next(read_logs(tmp_path / "h.mat"))
+
+
+def mat_files() -> dict[str, bytes]:
+    """Files of several kinds, each with times and a variable `x`."""
+    io = pytest.importorskip("scipy.io")
+    sparse = pytest.importorskip("scipy.sparse")
+    time, n = np.arange(40) / 10, 40
+    plain = {
+        "time": time, "x": np.sin(time), "n": np.arange(n, dtype=np.int32), "on": np.arange(n) % 2 == 0,
+        "g": np.array(["P", "D"] * (n // 2), object), "note": "text",
+        "rows": np.array(["ab", "cd"] * (n // 2)), "m": np.eye(3),
+    }  # fmt: skip
+    odd = {
+        "s": np.array([(1, 2), (3, 4)], [("p", object), ("q", object)]), "z": time * 1j,
+        "sparse": sparse.csc_matrix(np.eye(3)), "a": {"b": {"c": time}}, "time": time, "x": time,
+    }  # fmt: skip
+    info = {"Units": "m/s", "Interpolation": {"Name": "linear"}}
+    series = {"Name": "x", "time": time[:, None], "x": time[:, None], "DataInfo": info,
+              "Events": np.empty((0, 0))}  # fmt: skip
+    old = {
+        "time": time,
+        "x": time,
+        "z": time * 1j,
+        "c": "text",
+        "sparse": sparse.csc_matrix(np.eye(3)),
+    }
+
+    def saved(variables: dict[str, Any], **options: Any) -> bytes:
+        stream = BytesIO()
+        io.savemat(stream, variables, **options)
+        return stream.getvalue()
+
+    return {
+        "plain": saved(plain),
+        "compressed": saved(plain, do_compression=True),
+        "struct": saved({"run": plain}),
+        "odd": saved(odd),
+        "series": saved({"run": series}),
+        "old": saved(old, format="4"),
+    }
+
+
+def equal(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(equal(ours[k], theirs[k]) for k in theirs)
+    if ours is None:
+        return "sparse" in str(type(theirs)) or isinstance(theirs, list)
+    return np.array_equal(np.ravel(np.real(ours)), np.ravel(np.real(theirs)))
+
+
+def test_mat_is_read_as_scipy_reads_it() -> None:
+    io = pytest.importorskip("scipy.io")
+    for name, data in mat_files().items():
+        theirs = io.loadmat(BytesIO(data), simplify_cells=True)
+        ours = read_matlab(data)
+        assert equal(ours, {n: v for n, v in theirs.items() if not n.startswith("__")}), name
+    swapped = struct.pack(">20s", b"MATLAB 5.0").ljust(124) + struct.pack(">H2s", 0x100, b"MI")
+    swapped += struct.pack(">2I", 14, 56) + struct.pack(">4I", 6, 8, 6, 0)
+    swapped += struct.pack(">2I2i", 5, 8, 1, 2) + struct.pack(">2H4s", 1, 1, b"x")
+    swapped += struct.pack(">2I2h4x", 3, 4, -2, 258)
+    assert read_matlab(swapped)["x"].tolist() == [-2, 258]
+    assert equal(read_matlab(swapped)["x"], io.loadmat(BytesIO(swapped), squeeze_me=True)["x"])
+
+
+def read_or_refuse(file: Path, data: bytes, times: int, **options: Any) -> None:
+    """Read a file with one or two wrong bytes, or cut off, several times."""
+    random = Random(0)
+    for _ in range(times):
+        damaged = bytearray(data)
+        for _ in range(random.randint(1, 2)):
+            value = random.choice((0, 1, 128, 255, random.randrange(20), random.randrange(256)))
+            damaged[random.randrange(len(data))] = value
+        file.write_bytes(damaged[: random.choice((len(data), random.randrange(len(data))))])
+        try:
+            assert list(read_logs(file, **options))
+        except TraceError as error:
+            assert str(file) in str(error)
+
+
+def test_damaged_mat_is_read_or_refused(tmp_path: Path) -> None:
+    """A wrong byte could crash the process, as scipy's reader did with the second byte of a type."""
+    for data in mat_files().values():
+        read_or_refuse(tmp_path / "a.mat", data, 700, variables=["x"])
+
+
+def test_damaged_arrays_are_read_or_refused(tmp_path: Path) -> None:
+    """zipfile and zlib have errors of their own: packed data, methods and versions that are wrong."""
+    vectors = {
+        "time": np.arange(30) / 10,
+        "x": np.sin(np.arange(30)),
+        "g": np.array(["P", "D"] * 15),
+    }
+    for save in (np.savez, np.savez_compressed):
+        save(tmp_path / "a.npz", **vectors)
+        read_or_refuse(tmp_path / "a.npz", (tmp_path / "a.npz").read_bytes(), 700)
+    for array in (np.ones((2, 3, 10)), np.ones((3, 10), ">f4", order="F")):
+        np.save(tmp_path / "a.npy", array)
+        read_or_refuse(tmp_path / "a.npy", (tmp_path / "a.npy").read_bytes(), 700)
+
+
+def test_mat_variables_that_are_no_vectors(tmp_path: Path) -> None:
+    (tmp_path / "a.mat").write_bytes(mat_files()["odd"])
+    for name in ("s", "sparse"):
+        with pytest.raises(TraceError, match=f"{name!r} is a sparse array or .* as a vector"):
+            next(read_logs(tmp_path / "a.mat", variables=[name]))
+    (tmp_path / "b.mat").write_bytes(mat_files()["plain"])
+    assert next(read_logs(tmp_path / "b.mat", variables=["on"])).channels["on"].kind == "flag"
 
 
 @pytest.mark.parametrize("wrong", [3, None, {"x": [1]}, [{"x": ["a"]}], [np.zeros(3)]])

@@ -41,7 +41,11 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
     ("t;x;g\n0,0;1;1.5.2\n0,1;2;v1.3\n", ONLY_X, x(1, 2, t=[0, 0.1])),
     ("x_0;x_1\n0,5;1\n1.5;2\n", {"layout": "rows"}, "{}: column 'x' has decimal commas, but 'x' has"),
     ("t;x\n0;1.234,5\n1;2\n", {}, "{}:2, column 'x': '1.234,5' is not a number"),
-    ('t,x\n0,"1,5"\n1,2\n', {}, "{}:2, column 'x': '1,5' is not a number"),
+    ('t,x\n0,"1,5"\n1,2\n', {}, "{}:2, column 'x': '1,5' is not a number; write numbers as in 1234.5"),
+    *((f't;x\n0;\n1;{text}\n', {}, f"{{}}:3, column 'x': {text!r} is not a number; write numbers as in")
+      for text in ("1.234,5", "-1,234.5", "1.234.567", "1 234", "1\u202f234,5", "+12'345.5")),
+    ('t,x\n0,"1,234"\n1,"1,235"\n', {},
+     "{}:2, column 'x': '1,234' is not a number; write numbers as in 1234.5, without separators of tho"),
     ("t;x (m,s)\n0,5;1,5\n1,5;2,5\n", {}, x(1.5, 2.5, t=[0.5, 1.5])),
     ("sep=;\nt;x\n0;1\n1;2\n", {}, x(1, 2)),
     ("sep=|\nt|x\n0|1,5\n1|2\n", {}, x(1.5, 2)),
@@ -173,6 +177,17 @@ CASES: list[tuple[str | bytes, dict[str, Any], Answer | str]] = [
      "{}:3: the time goes from 2024-05-01 12:00:01 to 2024-05-01 12:00:00.500000, but it must"),
     ("t,x\n23:59:59.9,1\n00:00:00.0,2\n", {},
      "{}:3: the time goes from 86399.9 to 0, but it must increase; if midnight lies between them"),
+    *((f"t,x\n{t},1\n", {}, f"{{}}:2, column 't': '{t}' is not a time; write a number, 2024-05-31 14")
+      for t in ("25:00:00", "24:00:00", "12:99:99", "12:60:00", "12:00:60", "12:00:60.5")),
+    ("t,x\n23:59:59,1\n,\n2024-01-01 00:00:00,2\n", {},
+     "{}:4, column 't': '2024-01-01 00:00:00' has a date, unlike the times above it; write all times"),
+    ("t,x\n2024-01-01,1\n0:00:01,2\n2024-01-03,2\n", {}, "{}:3, column 't': '0:00:01' has no date,"),
+    ("t,x\n20240101,1\n20240102,2\n20240103,3\n", {},
+     '{}:2, column \'t\': 20240101 looks like a date; write 2024-01-01, or, if it counts seconds, '),
+    ("t,x\n20240131,1\n20240132,2\n", {}, x(1, 2, t=[20240131, 20240132])),
+    ("t,x\n20240101,1\n20240102.5,2\n", {}, x(1, 2, t=[20240101, 20240102.5])),
+    ("t,x\n20240101,1\n20240102,2\n", {"time_unit": "s"}, x(1, 2, t=[20240101, 20240102])),
+    ("t [s],x\n20240101,1\n20240102,2\n", {}, x(1, 2, t=[20240101, 20240102])),
     ("t;x\n12:00:00,5;1\n12:00:01,5;2\n", {}, x(1, 2, t=[43200.5, 43201.5])),
     ("t,x\n-5,1\n1e9,2\n", {}, x(1, 2, t=[-5, 1e9])),
     ("t,x\n5,1\n", {}, x(1, t=[5])),
@@ -311,6 +326,18 @@ def test_there_are_a_hundred_of_them() -> None:
     assert len(CASES) >= 100
 
 
+def test_names_may_look_like_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    for lines, labels, codes in (
+        (("1,234", "1,235"), {"x": {"1,235": 7}}, [8, 7]),
+        (("1.2.3", "1.2.4"), {}, [0, 1]),
+        (("1.234,5", "P"), {}, [0, 1]),
+    ):
+        file.write_text("\n".join(["t;x", *(f"{i};{text}" for i, text in enumerate(lines))]))
+        (log,) = read_logs(file, labels=labels)
+        assert log.channels["x"].values.tolist() == codes
+
+
 def test_units_stand_in_headers_or_below_them(tmp_path: Path) -> None:
     for text in ("t,a (km/h),b [°C],c (-),d\n0,1,2,3,4\n", "t,a,b,c,d\ns,km/h,°C,,\n0,1,2,3,4\n"):
         (tmp_path / "a.csv").write_text(text, encoding="utf-8")
@@ -365,6 +392,9 @@ def test_irregular_times_need_resampling(tmp_path: Path) -> None:
         f"{file}:6: the time goes from 0.3 to 0.5, but the usual step is 0.1; put the log on a grid, "
         "as with --resample 0.1"
     )
+    (tmp_path / "b.csv").write_text("t,x\n0,0\n0.1,1\n0.3,3\n")
+    with pytest.raises(TraceError, match=r"the usual step is 0\.1; .* as with --resample 0\.1$"):
+        resample(next(read_logs(tmp_path / "b.csv")))
     assert resample(log, 0.1).values[0].tolist() == pytest.approx([0, 1, 2 - 5 / 105, 3, 4, 5])
     file.write_text("x\n0\n1\n")
     (log,) = read_logs(file)

@@ -275,7 +275,7 @@ def check_logs(
     for path in as_paths(logs):
         try:
             if remote_name(path) is None:
-                files |= {str(file): file.stat().st_size for file in find_files([path])}
+                files |= {str(file): _size(file) for file in find_files([path])}
             else:
                 files |= {file.name: file.size for file in find_stored([path])}
         except RhovecError as error:
@@ -291,6 +291,14 @@ def check_logs(
         )
     results = run(plan, files, workers, progress, client)
     return report_of(plan, found, [*lost, *results])
+
+
+def _size(file: Path) -> int:
+    """Bytes of a file; 0 if it cannot be read, which is reported when its turn comes."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
 
 
 def _bare(name: str) -> Path:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import tokenize
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..errors import TraceError, needed
 from .cells import CellError, Series
 from .delimited import column
+from .matlab import DamagedError, read_matlab
 from .tables import (
     NO_VARIABLE,
     Options,
@@ -26,6 +26,8 @@ from .tables import (
     split_table,
 )
 from .times import Times, of_numbers
+
+MAX_INTEGER = 1 << 53  # beyond it, float64 rounds integers
 
 
 class Rows:
@@ -66,17 +68,14 @@ class Points(Rows):
 
 def read_npy(file: Path, options: Options) -> list[Part]:
     """The traces of an array (N, V, P) or (V, P)."""
-    try:
-        with file.open("rb") as stream:
-            array = np.lib.format.read_array(stream, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError):
-        raise TraceError(f"{file}: no .npy file of a numeric array") from None
+    with _opened(file, "an .npy file of a numeric array") as stream:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
     if array.dtype.kind not in "biuf":
         raise TraceError(f"{file}: holds {array.dtype}, not real numbers")
     shape = array.shape
     if array.ndim not in (2, 3) or 0 in shape:
         raise TraceError(f"{file}: shape {shape} must be (V, P) or (N, V, P), without a 0")
-    batch = np.asarray(array[None] if array.ndim == 2 else array, np.float64)
+    batch = array[None] if array.ndim == 2 else array
     names = options.arrays or tuple(f"x_{i}" for i in range(batch.shape[1]))
     if len(names) != batch.shape[1]:
         raise TraceError(
@@ -89,44 +88,49 @@ def read_npy(file: Path, options: Options) -> list[Part]:
             f"{file}, trace {n}, variable {names[v]!r}, point {p}: {batch[n, v, p]} is not finite"
         )
     points = np.arange(batch.shape[2])
-    return [
-        Part(
-            "" if array.ndim == 2 else str(i),
-            {name: Series(values) for name, values in zip(names, trace, strict=True)},
-            None,
-            points,
-            Points(str(file), i),
-        )
-        for i, trace in enumerate(batch)
-    ]
+    parts = []
+    for i, trace in enumerate(batch):
+        source = Points(str(file), i)
+        series = {
+            name: Series(_floats(source, name, values))
+            for name, values in zip(names, trace, strict=True)
+        }
+        parts.append(Part("" if array.ndim == 2 else str(i), series, None, points, source))
+    return parts
 
 
 def read_npz(file: Path, options: Options) -> list[Part]:
     """The trace whose variables are the vectors of an archive."""
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, AttributeError, SyntaxError, KeyError):
-        raise TraceError(f"{file}: not an .npz file of numeric arrays") from None
+    with (
+        _opened(file, "an .npz file of numeric arrays") as stream,
+        np.load(stream, allow_pickle=False) as archive,
+    ):
+        arrays = {name: archive[name] for name in archive.files}
     return _from_vectors(file, arrays, options)
+
+
+@contextmanager
+def _opened(file: Path, what: str) -> Iterator[BinaryIO]:
+    """A file to read. Whatever NumPy, zipfile and zlib raise on damaged data becomes one error."""
+    try:
+        with file.open("rb") as stream:
+            yield stream
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise TraceError(f"{file}: not {what}, or a damaged one; save it again") from None
 
 
 def read_mat(file: Path, options: Options) -> list[Part]:
     """The trace whose variables are the vectors of a MATLAB file, or of the one struct in it."""
-    scipy = needed("scipy.io", "reading .mat files", "mat")
-    from scipy.io.matlab import MatReadError
-
     try:
-        found = scipy.loadmat(file, simplify_cells=True)
+        arrays = read_matlab(file.read_bytes())
     except NotImplementedError:
         raise TraceError(
             f"{file}: this is MATLAB's format 7.3; save it by save(..., '-v7')"
         ) from None
-    except (MatReadError, ValueError, TypeError, EOFError, OSError, IndexError, KeyError) as error:
-        if isinstance(error, OSError) and error.errno:
-            raise
-        raise TraceError(f"{file}: not a readable .mat file") from None
-    arrays = {name: value for name, value in found.items() if not name.startswith("__")}
+    except DamagedError:
+        raise TraceError(f"{file}: not a .mat file, or a damaged one; save it again") from None
     while len(arrays) == 1 and isinstance(only := next(iter(arrays.values())), dict):
         arrays = only
     return _from_vectors(file, arrays, options)
@@ -139,6 +143,11 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
         raise TraceError(f"{file}: there is no vector in it; give one per variable, and the times")
     for name in present(options, vectors) or ():
         if name in arrays and name not in vectors:
+            if arrays[name] is None:
+                raise TraceError(
+                    f"{file}: {name!r} is a sparse array or an object, such as a timeseries; save its "
+                    "numbers as a vector"
+                )
             shape = np.shape(arrays[name])
             raise TraceError(f"{file}: {name!r} has the shape {shape}; give a vector per variable")
     try:
@@ -168,9 +177,9 @@ def _from_vectors(file: Path, arrays: Mapping[str, Any], options: Options) -> li
         if own.dtype.kind in "UO":
             times = _text_times(source, name, [str(cell) for cell in own], roles.time_unit)
         else:
-            numbers = _from_array(source, name, own, None, Options()).values
-            whole = own if own.dtype.kind in "iu" else numbers
-            times = _times(source, name, whole, np.isfinite(numbers), roles.time_unit)
+            if own.dtype.kind not in "iu":  # as float64, integers would be rounded
+                own = _from_array(source, name, own, None, Options()).values
+            times = _times(source, name, own, np.isfinite(own), roles.time_unit)
     length = len(values[roles.used[0]])
     for place in roles.used:
         if len(values[place]) != length:
@@ -188,7 +197,7 @@ def _from_array(
     if values.dtype.kind == "b":
         return Series(values.astype(np.float64), "flag", unit=unit)
     if values.dtype.kind in "iuf" and (name not in options.labels or name in options.coded):
-        numbers = values.astype(np.float64)
+        numbers = _floats(source, name, values)
         if np.isinf(numbers).any():
             row = int(np.isinf(numbers).argmax())
             raise source.incomplete(row, name)
@@ -196,6 +205,25 @@ def _from_array(
     if values.dtype.kind in "iufUO":
         return _from_texts(source, name, [str(value) for value in values], unit, options)
     raise TraceError(f"{source.name}: {name!r} holds {values.dtype}, not real numbers")
+
+
+def _floats(source: Rows, name: str, values: np.ndarray) -> np.ndarray:
+    _require_exact(source, name, values)
+    with np.errstate(all="ignore"):  # a NaN of float32 may be a signalling one
+        return values.astype(np.float64)
+
+
+def _require_exact(source: Rows, name: str, values: np.ndarray) -> None:
+    """Refuse integers that float64 rounds: a counter would seem to stand still."""
+    if values.dtype.kind in "iu" and values.itemsize == 8:
+        wrong = (values > MAX_INTEGER) | (values < -MAX_INTEGER)
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise TraceError(
+                f"{source.name}{source.where(row)}, column {name!r}: {values[row]} is beyond 2^53, "
+                "where integers become inexact; save the column as floating-point numbers if that does "
+                "not matter, or its distance from the first value"
+            )
 
 
 def _from_texts(
@@ -222,11 +250,11 @@ def read_parquet(file: Path, options: Options) -> list[Part]:
         roles = find_roles(str(file), header, options)
         used = list(dict.fromkeys(header[place] for place in roles.used))
         found = parquet.read_table(file, columns=used)
+        return _from_arrow(str(file), found, options)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise TraceError(
             f"{file}: not a readable parquet file: {str(error).splitlines()[0]}"
         ) from None
-    return _from_arrow(str(file), found, options)
 
 
 def read_frame(frame: Any, name: str, options: Options, before: int = 0) -> list[Part]:
@@ -373,6 +401,9 @@ def _arrow_series(
         return _from_texts(source, name, _texts(values), unit, options)
     if not (numeric or kinds.is_boolean(kind) or kinds.is_null(kind)):
         raise TraceError(f"{source.name}, column {header!r}: holds {kind}, not real numbers")
+    if kinds.is_integer(kind):
+        whole = values.fill_null(0).to_numpy(zero_copy_only=False)
+        _require_exact(source, header, np.asarray(whole))
     numbers = values.cast(pyarrow.float64()) if not kinds.is_boolean(kind) else values.cast("int8")
     column = np.array(numbers.to_numpy(zero_copy_only=False), np.float64)
     wrong = np.isinf(column)

@@ -27,6 +27,8 @@ NOT_FINITE = "the value is not finite; give every value"
 ARROW_CELLS = 1000  # from this many cells on, loading pyarrow is worth its time
 
 _UNIT = re.compile(r"(?P<name>.*[^\s_/])[\s_/]*(?:\((?P<round>[^()]*)\)|\[(?P<square>[^][]*)\])")
+# Thousands apart, as in 1.234,5 and 1 234, or a decimal comma where that separates columns.
+_PUNCTUATED = re.compile(r"[+-]?(?:\d{1,3}(?:([.,'’\s])\d{3}(?:\1\d{3})*)(?:[.,]\d+)?|\d+,\d+)")
 
 
 class CellError(ValueError):
@@ -143,6 +145,9 @@ class Column:
             if any(numbers[i] is not None for i in present):
                 worst = next(i for i in present if numbers[i] is None)
                 raise CellError(int((codes == worst).argmax()), self._no_number(texts[worst]))
+            if present and all(_PUNCTUATED.fullmatch(texts[i]) for i in present):
+                first = present[0]
+                raise CellError(int((codes == first).argmax()), self._no_number(texts[first]))
         labels = {text: int(code) for text, code in (self._labels or {}).items()}
         free = max([-1, *labels.values()]) + 1
         for i in present:
@@ -186,7 +191,8 @@ class Column:
     def _no_number(self, text: str) -> str:
         if "," in self._points and is_number(text):
             return f"{text[:40]!r} has a decimal point where other numbers have a comma"
-        return f"{text[:40]!r} is not a number"
+        hint = "; write numbers as in 1234.5, without separators of thousands"
+        return f"{text[:40]!r} is not a number{hint * bool(_PUNCTUATED.fullmatch(text))}"
 
 
 def _finite(series: Series) -> Series:

@@ -212,7 +212,7 @@ class Text:
             if error.reason == NOT_FINITE:
                 raise self.incomplete(row, column) from None
             line, _ = self.row(row)
-            advice = self._advice(column) if error.reason.endswith("is not a number") else ""
+            advice = self._advice(column) if " is not a number" in error.reason else ""
             raise TraceError(
                 f"{self.name}:{line}, column {column!r}: {error.reason}{advice}"
             ) from None

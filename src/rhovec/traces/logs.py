@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os.path import splitext
+from os.path import exists, isdir, isfile, splitext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ READERS: dict[str, Callable[[Path, Options], list[Part]]] = {
     ".parquet": read_parquet,
     ".mat": read_mat,
 }
+
+NO_FILE = "a pipe or a device"
 
 PathLike = str | Path
 
@@ -159,8 +161,7 @@ def find_files(given: PathLike | Sequence[PathLike]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, as_paths(given)):
         if path.is_dir():
-            inside = (file.name + "/" * (not file.is_file()) for file in path.iterdir())
-            found = chosen(path, inside, READERS)
+            found = chosen(path, map(_entry, path.iterdir()), READERS)
             if not found:
                 raise TraceError(f"{path}: this folder has no {', '.join(READERS)} file")
             files += [path / name for name in sorted(found, key=natural_key)]
@@ -168,6 +169,10 @@ def find_files(given: PathLike | Sequence[PathLike]) -> list[Path]:
             raise TraceError(f"{path}: no such file")
         elif path.suffix.lower() not in READERS:
             raise TraceError(f"{path}: the name must end in {', '.join(READERS)}")
+        elif not path.is_file():
+            raise TraceError(
+                f"{path}: {NO_FILE}, but logs are read several times; save it as a file"
+            )
         else:
             files.append(path)
     if not files:
@@ -175,8 +180,16 @@ def find_files(given: PathLike | Sequence[PathLike]) -> list[Path]:
     return files
 
 
+def _entry(path: Path) -> str:
+    """The name of what is in a folder, with what it is if it is no file. A link to nothing counts as a
+    file, which cannot be read."""
+    if isdir(path):
+        return f"{path.name}/"
+    return path.name if isfile(path) or not exists(path) else f"{path.name} ({NO_FILE})"
+
+
 def chosen(folder: PathLike, names: Iterable[str], suffixes: Collection[str]) -> list[str]:
-    """The files to read of those in a folder, where what is no file ends in a slash.
+    """The files to read of those in a folder, where folders end in a slash.
 
     A warning names the rest, but for hidden files, locks, and requirements beside their logs. Beside
     logs of other kinds, a .txt file may be a note.

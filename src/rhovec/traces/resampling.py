@@ -134,7 +134,7 @@ def even_step(log: Log) -> float:
     if not log.timed or len(log.times) < 2:
         return 1.0
     steps = np.diff(log.times)
-    usual = float(np.sort(steps)[(len(steps) - 1) // 2])
+    usual = _usual(steps)
     wrong = abs(steps - usual) > MAX_JITTER * usual
     if wrong.any():
         i = int(wrong.argmax())
@@ -146,13 +146,18 @@ def even_step(log: Log) -> float:
     return shortest_step(steps, log.times)
 
 
+def _usual(steps: np.ndarray) -> float:
+    """The lower median: unlike the mean of two, it is a step of the log."""
+    return float(np.sort(steps)[(len(steps) - 1) // 2])
+
+
 def proposed_step(log: Log) -> float:
     """A round number of seconds near the usual step of the channel that is sampled most often."""
     usual = []
     for channel in log.channels.values():
         steps = np.diff(log.times[~np.isnan(channel.values)])
         if len(steps):
-            usual.append(float(np.median(steps)))
+            usual.append(_usual(steps))
     step = min(usual, default=1.0)
     rounded = (float(f"{step:.{digits}g}") for digits in range(1, 18))
     return next(r for r in rounded if abs(r - step) <= PROPOSAL_ERROR * step)

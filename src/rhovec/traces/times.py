@@ -20,10 +20,11 @@ from .cells import MISSING, SECONDS, CellError, Column, is_number
 FIRST_DATE, LAST_DATE = 1e8, 1e11  # seconds since 1970 that messages show as dates
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EXACT_DIGITS = 15  # decimal numbers of up to this many digits also differ as float64
+DATES = 19000101, 21001231  # whole numbers between which all may be dates
 FINE = 64  # spacings of float64: closer numbers may be rounded
 COARSE = 32  # spacings of float64 that a step needs, as seconds
 
-_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d(?:[.,]\d+)?)")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d):([0-5]\d(?:[.,]\d+)?)")
 _NANOSECONDS = re.compile(r"[.,]\d{6}(\d+)")  # what datetime does not keep
 
 Instants = tuple[np.ndarray, tuple[str, ...]]  # times in seconds, and what to say about them
@@ -95,6 +96,14 @@ class Times(Column):
                     int((codes == self._texts[text]).argmax()),
                     f"{text[:40]!r} is not a time; write a number, 2024-05-31 14:30:00.5 or 14:30:00.5",
                 )
+            clocks = {_is_clock(t): t for t, low in reversed(pairs) if low not in MISSING}
+            if len(clocks) == 2:
+                text = max(clocks.values(), key=texts.index)
+                raise CellError(
+                    int((codes == self._texts[text]).argmax()),
+                    f"{text[:40]!r} has {'no' if _is_clock(text) else 'a'} date, unlike the times above "
+                    "it; write all times with their dates",
+                )
             values = np.array([math.nan if m is None else float(m) for m in exact])[codes]
             unit = "s"
         first = next((exact[i] for i in codes.tolist() if exact[i] is not None), None) or Decimal(0)
@@ -114,7 +123,7 @@ def of_numbers(numbers: np.ndarray, known: np.ndarray, unit: str | None) -> Inst
     values = np.where(known, numbers.astype(np.float64), np.nan)
     if not known.any():
         return values, ()
-    whole = numbers.astype(np.int64) if numbers.dtype.kind in "iu" else numbers
+    whole = numbers.astype(np.int64) if numbers.dtype.kind in "iu" else values
     since = np.where(known, (whole - whole[known.argmax()]).astype(np.float64), np.nan)
     rows = np.flatnonzero(known)
     _require_apart(since[rows], np.diff(whole[rows]) != 0, rows)
@@ -124,8 +133,16 @@ def of_numbers(numbers: np.ndarray, known: np.ndarray, unit: str | None) -> Inst
 def as_seconds(values: np.ndarray, since: np.ndarray, unit: str | None) -> Instants:
     """Numbers in a unit as seconds; since: the same less the first one, exactly.
 
-    CellError if the unit is not known, and they cannot be seconds.
+    CellError if the unit is not known, and they cannot be seconds or all look like dates.
     """
+    if unit is None and _are_dates(values):
+        row = int(np.isfinite(values).argmax())
+        digits = f"{values[row]:.0f}"
+        raise CellError(
+            row,
+            f"{digits} looks like a date; write {digits[:4]}-{digits[4:6]}-{digits[6:]}, or, if it "
+            'counts seconds, pass time_unit="s"',
+        )
     factor, divisor = SECONDS[unit or "s"]
     times = values if factor == divisor else values * factor / divisor
     largest = float(np.nanmax(abs(times), initial=0))
@@ -150,6 +167,15 @@ def as_seconds(values: np.ndarray, since: np.ndarray, unit: str | None) -> Insta
     return times, ()
 
 
+def _are_dates(values: np.ndarray) -> bool:
+    """Whether all numbers are dates such as 20240531."""
+    known = values[np.isfinite(values)]
+    if not len(known) or known.min() < DATES[0] or known.max() > DATES[1] or (known % 1).any():
+        return False
+    months, days = known // 100 % 100, known % 100
+    return bool(((months >= 1) & (months <= 12) & (days >= 1) & (days <= 31)).all())
+
+
 def _require_apart(since: np.ndarray, moved: np.ndarray, rows: np.ndarray) -> None:
     """Refuse times that differ from the one before, but not as float64 since the first one."""
     lost = moved & (np.diff(since) == 0)
@@ -166,6 +192,10 @@ def _are_close(numbers: np.ndarray) -> bool:
     spacing = np.spacing(abs(numbers).max(initial=0))
     with np.errstate(over="ignore"):
         return bool((abs(np.diff(numbers)) < FINE * spacing).any())
+
+
+def _is_clock(text: str) -> bool:
+    return _CLOCK.fullmatch(text) is not None
 
 
 def _moment(text: str) -> Decimal | None:
