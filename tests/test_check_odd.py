@@ -203,7 +203,7 @@ def test_a_log_is_explained(tmp_path: Path) -> None:
             rv.explain("always v < 2", trace)
     statements = read_data(b"always v < 2", "a.stl")
     for wrong in ([pa.table({"v": [1]})], {"v": ["a"]}, log):
-        with pytest.raises(TraceError, match="logs must be paths of files or folders, not "):
+        with pytest.raises(TraceError, match="give paths of files or folders, not "):
             check_logs(statements, wrong)
 
 

@@ -286,7 +286,7 @@ def test_mat_variables_that_are_no_vectors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wrong", [3, None, {"x": [1]}, [{"x": ["a"]}], [np.zeros(3)]])
 def test_logs_are_paths(wrong: Any) -> None:
     for read in (read_logs, read_traces):
-        with pytest.raises(TraceError, match="logs must be paths of files or folders, not "):
+        with pytest.raises(TraceError, match="give paths of files or folders, not "):
             read(wrong)  # type: ignore[operator]
 
 

@@ -22,7 +22,7 @@ from ..errors import RhovecError
 from ..files import write_file
 from ..tasks import completed
 from ..traces.logs import PathLike
-from ..traces.remote import file_system, first_line, patient, remote_name
+from ..traces.remote import Stored, file_system, first_line, patient, remote_name
 
 FORMAT = 3  # of result files
 KEY, SUM = b"rhovec", b"sha256"  # of their metadata: what the task found, and the digest of that
@@ -65,7 +65,7 @@ def folder_of(out: PathLike) -> str:
     return remote_name(out) or str(Path(out).absolute())
 
 
-def output_name(number: int, content: Any) -> str:
+def _output_name(number: int, content: Any) -> str:
     """Name of a task's result file; content: all that the result depends on."""
     text = json.dumps((FORMAT, content), default=sorted)
     return f"part-{number:06d}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.parquet"
@@ -83,17 +83,24 @@ def run(
     work: Work[P],
     kind: type[P],
     plan: Any,
-    tasks: Sequence[Any],
+    tasks: Sequence[Sequence[Any]],
+    files: Sequence[Stored],
+    shared: Any,
     out: str | None,
-    names: Sequence[str],
     client: Any,
     progress: Callable[[float], object] | None,
 ) -> tuple[P, int]:
     """Do all tasks: what they add up to, and how many of them an earlier run had done.
 
     work: a function of a module, which is called as work(plan, task).
-    names: of the result files in `out`.
+    tasks: lists of pieces, named tuples with the name of a `file`, which is one of `files`.
+    shared: what all results depend on, besides the files.
     """
+    facts = {file.name: (file.size, file.changed) for file in files}
+    names = [
+        _output_name(i, (shared, [(*piece, *facts[piece.file]) for piece in task]))
+        for i, task in enumerate(tasks)
+    ]
     known = _known(out, names)
     calls = (
         (work, kind, plan, task, out, name, name in known)

@@ -23,7 +23,7 @@ from ..formula.programs import Programs
 from ..formula.reader import Formulae, as_formulae, as_programs
 from ..formula.requirements import Requirement
 from ..traces.logs import PathLike, as_names, checked
-from ..traces.remote import find_stored, first_line
+from ..traces.remote import find_stored, reason_of
 from ..traces.tables import Layout, Options
 from . import parts
 from .cuts import Piece, read_piece, tasks_of
@@ -149,24 +149,13 @@ def evaluate_files(
         )
     )
     place = None if out is None else parts.folder_of(out)
-    files = [
-        file
-        for file in dict.fromkeys(
-            find_stored([source] if isinstance(source, str | Path) else source)
-        )
-        if not parts.is_result(file.name, place)
-    ]
+    files = [file for file in find_stored(source) if not parts.is_result(file.name, place)]
     if not files:
         raise RhovecError(f"{place}: it holds only results; name a folder of traces")
     plan = Plan(tuple(map(str, listed)), options, end, rows)
-    facts = {file.name: (file.size, file.changed) for file in files}
     shared = (plan.formulae, asdict(plan.options), plan.end, plan.rows)
     tasks = list(tasks_of(files, options))
-    outputs = [
-        parts.output_name(i, (shared, [(*piece, *facts[piece.file]) for piece in task]))
-        for i, task in enumerate(tasks)
-    ]
-    total, resumed = parts.run(run_task, Part, plan, tasks, place, outputs, client, progress)
+    total, resumed = parts.run(run_task, Part, plan, tasks, files, shared, place, client, progress)
     return FleetReport(
         plan.formulae, ids if len(ids) == len(listed) else ("",) * len(listed), total.summaries,
         len(files), total.unread, len(tasks), resumed,
@@ -181,12 +170,8 @@ def run_task(plan: Plan, pieces: Sequence[Piece]) -> tuple[Part, Any]:
         try:
             ids, values = _evaluated(plan, piece)
         except (RhovecError, OSError, MemoryError) as error:
-            reason = str(error) if isinstance(error, RhovecError) else (
-                f"cannot be read: {first_line(error)}"
-            )  # fmt: skip
-            if piece.file not in reason:
-                reason = f"{piece.file}: {reason}"
-            total = replace(total, unread=(*total.unread, Unread(piece.file, reason)))
+            unread = Unread(piece.file, reason_of(error, piece.file))
+            total = replace(total, unread=(*total.unread, unread))
             continue
         own = tuple(Summary.of(one, ids, piece.file) for one in values)
         total = total.plus(Part(own, 1, ()))

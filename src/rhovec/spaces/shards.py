@@ -14,7 +14,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -28,7 +27,7 @@ from ..formula.requirements import Statement, split_header, without_comment
 from ..formula.schema import Schema
 from ..models.model import Model, Precision, shipped
 from ..traces.logs import PathLike
-from ..traces.remote import Stored, file_system, find_stored, first_line, patient
+from ..traces.remote import Stored, file_system, find_stored, patient, reason_of
 from .space import MISSED, Space
 from .vectors import load
 
@@ -153,13 +152,10 @@ def embed_files(
     if named is not None and os.path.isdir(named) and named not in shipped():
         named = os.path.abspath(named)
     plan = Plan(named, device, precision, loaded.fingerprint, chosen, schema, reading)
-    files = list(dict.fromkeys(
-        find_stored([source] if isinstance(source, str | Path) else source, SUFFIXES, None)
-    ))  # fmt: skip
+    files = find_stored(source, SUFFIXES, None)
     for file in files:
         if file.suffix in (".csv", ".parquet"):
             raise RhovecError(f"{file.name}: a table; give text with one formula per line")
-    facts = {file.name: (file.size, file.changed) for file in files}
     shared = (
         plan.fingerprint,
         device,
@@ -169,12 +165,10 @@ def embed_files(
         repr(reading),
     )
     tasks = list(grouped(_pieces(files), TASK_BYTES))
-    outputs = [
-        parts.output_name(i, (shared, [(*piece, *facts[piece.file]) for piece in task]))
-        for i, task in enumerate(tasks)
-    ]
     folder = parts.folder_of(out)
-    total, resumed = parts.run(embed_lines, Part, plan, tasks, folder, outputs, client, progress)
+    total, resumed = parts.run(
+        embed_lines, Part, plan, tasks, files, shared, folder, client, progress
+    )
     return EmbedReport(
         total.formulae, total.outside, total.refused, total.unread, total.told, len(files),
         len(tasks), resumed,
@@ -202,10 +196,7 @@ def embed_lines(plan: Plan, pieces: Sequence[Lines]) -> tuple[Part, Any]:
         try:
             lines = patient(piece.file, partial(_read, piece))
         except (RhovecError, OSError) as error:
-            reason = str(error) if isinstance(error, RhovecError) else (
-                f"{piece.file}: cannot be read: {first_line(error)}"
-            )  # fmt: skip
-            unread = (Refused(piece.file, 0, reason),)
+            unread = (Refused(piece.file, 0, reason_of(error, piece.file)),)
             total = total.plus(Part(unread=1, told=unread, file=piece.file))
             continue
         before = total.lines if total.file == piece.file else 0

@@ -150,7 +150,7 @@ def as_paths(given: Any) -> list[PathLike]:
     for path in paths:
         if not isinstance(path, str | Path):
             raise TraceError(
-                f"logs must be paths of files or folders, not {type(path).__name__}; save a table as "
+                f"give paths of files or folders, not {type(path).__name__}; save a table as "
                 ".csv or .parquet"
             )
     return paths

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import TraceError, needed
+from ..errors import RhovecError, TraceError, needed
 from ..formula.core import natural_key
-from .logs import READERS, PathLike, chosen
+from .logs import READERS, PathLike, as_paths, chosen
 
 ATTEMPTS, PAUSE = 6, 0.1  # at a store that fails; seconds, which double
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs")
@@ -60,16 +60,16 @@ def file_system(name: str) -> tuple[Any, str]:
 
 
 def find_stored(
-    paths: Sequence[PathLike],
+    given: PathLike | Sequence[PathLike],
     suffixes: Collection[str] = tuple(READERS),
     named: Collection[str] | None = tuple(READERS),
 ) -> list[Stored]:
-    """The files that are named, and those in and below folders that are, in a natural order.
+    """The files that are named, and those in and below folders that are, in a natural order, once each.
 
     suffixes: of files in folders; named: of files that are named (None: any).
     """
     files: list[Stored] = []
-    for path in paths:
+    for path in as_paths(given):
         name = remote_name(path) or str(Path(path).absolute())  # a worker has a folder of its own
         system, place = file_system(name)
         from pyarrow import fs
@@ -102,7 +102,7 @@ def find_stored(
                 raise TraceError(f"{name}: the name must end in {', '.join(named)}")
     if not files:
         raise TraceError("no file given")
-    return files
+    return list(dict.fromkeys(files))
 
 
 @contextmanager
@@ -139,6 +139,12 @@ def patient(name: str, work: Callable[[], Any]) -> Any:
                 raise
             time.sleep(PAUSE * 2**attempt)
     raise AssertionError
+
+
+def reason_of(error: BaseException, file: str) -> str:
+    """Why a file was not read, with its name."""
+    told = str(error) if isinstance(error, RhovecError) else f"cannot be read: {first_line(error)}"
+    return told if file in told else f"{file}: {told}"
 
 
 def first_line(error: BaseException) -> str:
