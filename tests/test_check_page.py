@@ -14,6 +14,7 @@ import pytest
 from rhovec.check import Report, check_logs
 from rhovec.check.page import MAX_FIGURES, page
 from rhovec.check.rows import BINS, Curve
+from rhovec.formula.requirements import read_data
 
 from .browser.check import check
 from .planted import DT, MAX_GAP, REQUIREMENTS, make_logs
@@ -92,6 +93,22 @@ def test_curves_keep_extremes(report: Report) -> None:
         if row.figure and abs(row.robustness or 0) < np.inf:
             coarse = row.figure.robustness.coarser(5)
             assert np.nanmin(coarse.least) == pytest.approx(row.robustness, rel=1e-5)
+
+
+def test_a_signal_far_from_zero_is_drawn_and_labelled(tmp_path: Path) -> None:
+    north = 5e6 + np.cumsum(np.random.default_rng(0).normal(0, 0.02, 300))
+    rows = [f"{0.1 * t:.1f},{value!r}" for t, value in enumerate(north.tolist())]
+    (tmp_path / "log.csv").write_text("\n".join(["time,north", *rows]))
+    limit = float(np.round(np.quantile(north, 0.2), 3))
+    statements = read_data(f"always north >= {limit!r}".encode(), "a.stl")
+    report = check_logs(statements, tmp_path / "log.csv", figures=True)
+    figure = report.rows[0].figure
+    assert figure is not None and figure.signal.least.min() == north.min()
+    assert figure.signal.greatest.max() == north.max()
+    text = page(report)
+    assert f"north minus {limit:.15g}<" in text
+    labels = re.findall(r'text-anchor="end">([^<]*)<', text)
+    assert {f"{north.max() - limit:.3g}", f"{north.min() - limit:.3g}", "0"} <= set(labels)
 
 
 def test_the_largest_page_stays_below_five_megabytes(report: Report) -> None:

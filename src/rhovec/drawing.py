@@ -57,10 +57,15 @@ class Frame:
     def axes(self, what_x: str, what_y: str, most: int = 4) -> list[str]:
         """Grid, numbers and names; the x axis has none if `what_x` is empty."""
         parts = []
-        for value in ticks(*self.y, most):
+        values = ticks(*self.y, most)
+        labels = [f"{value:,g}" for value in values]
+        if len(set(labels)) < len(labels):  # far from zero, only differences have room
+            labels = [f"{value - values[0]:.3g}" for value in values]
+            what_y += f" minus {values[0]:,.15g}"
+        for value, label in zip(values, labels, strict=True):
             y = float(self.down(value))
             parts.append(line(self.left, y, self.right, y, "grid"))
-            parts.append(text(self.left - 6, y + 4, f"{value:,g}", "end"))
+            parts.append(text(self.left - 6, y + 4, label, "end"))
         if what_x:
             for value in ticks(*self.x, 6):
                 parts.append(

@@ -330,7 +330,7 @@ def draw(figure: Figure, bins: int) -> str:
     seconds = " s" if figure.timed else ""
     unit = f" ({figure.unit})" if figure.unit else ""
     about = f"{figure.channel}{unit} from {clock(figure.start)} to {clock(figure.end)}{seconds}"
-    about += "" if limit is None else f", with the limit {limit:g}"
+    about += "" if limit is None else f", with the limit {limit:.9g}"
     out = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(about)}">']
     for a, b in figure.violated:
         if b >= figure.start and a <= figure.end:
@@ -340,13 +340,18 @@ def draw(figure: Figure, bins: int) -> str:
     out.append(_path(signal, upper, "curve"))
     out.append(_path(rho, lower, "curve rho"))
     zero = lower.y(0.0)
-    labels = [(y, figure.names.get(value, _short(value))) for y, value in upper.labels()]
+    ends = [upper.high, upper.low, *([] if limit is None else [limit])]
+    base, minus = 0.0, ""
+    if len(set(map(_short, ends))) < len(set(ends)):  # far from zero, only differences have room
+        base = ends[-1]
+        minus = f" minus {base:.15g}"
+    labels = [(y, figure.names.get(value, _short(value - base))) for y, value in upper.labels()]
     out.append(line("zero", GUTTER, zero, right, zero))
     if limit is not None:
         y = upper.y(limit)
         out.append(line("limit-line", GUTTER, y, right, y))
         labels = [(at, shown) for at, shown in labels if abs(at - y) > LINE]
-        out.append(text(GUTTER - 5, upper.within(y), _short(limit), "limit", "end"))
+        out.append(text(GUTTER - 5, upper.within(y), _short(limit - base), "limit", "end"))
     if np.isfinite(rho.least).any():
         labels += [(zero, "0")]
         labels += [(at, _short(v)) for at, v in lower.labels() if abs(at - zero) > LINE]
@@ -354,7 +359,7 @@ def draw(figure: Figure, bins: int) -> str:
         labels += [(lower.y(1.0), "holds"), (lower.y(-1.0), "violated")]
     out += [text(GUTTER - 5, y + 4, shown[:MAX_LABEL], anchor="end") for y, shown in labels]
     out.append(line("now", x(figure.moment), TOP, x(figure.moment), end))
-    out.append(text(GUTTER, TOP - 5, f"{figure.channel[:MAX_NAME]}{unit}"))
+    out.append(text(GUTTER, TOP - 5, f"{figure.channel[:MAX_NAME]}{minus}{unit}"))
     out.append(text(GUTTER, second - 5, "robustness"))
     out.append(text(GUTTER, end + 15, clock(figure.start) + seconds))
     out.append(text(right, end + 15, clock(figure.end) + seconds, anchor="end"))

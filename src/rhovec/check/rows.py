@@ -29,7 +29,7 @@ Spans = tuple[Span, ...]
 class Curve(NamedTuple):
     """A signal over a log, its extremes kept: least and greatest value in bins of equal length."""
 
-    least: np.ndarray  # (bins,) float32; NaN where nothing is known
+    least: np.ndarray  # (bins,); NaN where nothing is known
     greatest: np.ndarray
 
     def coarser(self, bins: int) -> Curve:
@@ -287,10 +287,6 @@ def _figure(why: Explanation, context: Context) -> Figure:
         whole, start, end, channel_text(channel), why.unit,
         None if discrete else float(why.atom.rows()[0][4]),
         {float(code): text for text, code in codes.items()},
-        _curve(least[shown], greatest[shown]), _curve(body, body), _times(log, stretches),
-        _times(log, [(why.moment, why.moment)])[0][0], log.dt is not None,
+        Curve(least[shown], greatest[shown]).coarser(BINS), Curve(body, body).coarser(BINS),
+        _times(log, stretches), _times(log, [(why.moment, why.moment)])[0][0], log.dt is not None,
     )  # fmt: skip
-
-
-def _curve(least: np.ndarray, greatest: np.ndarray) -> Curve:
-    return Curve(least.astype(np.float32), greatest.astype(np.float32)).coarser(BINS)
