@@ -34,7 +34,7 @@ from ..robustness.inputs import as_trace_array
 from ..traces import TraceMeasure
 from ..traces.reading import Traces, listed
 
-MIN_DIGITS = 1e-4  # share of the spread of the middle half of a channel that float32 must resolve
+MIN_DIGITS = 0.01  # share of the spread of the middle half of a channel that float32 must resolve
 MAX_ROUNDING = 0.01  # of a step, by which the one that is given may differ from that of the times
 
 
@@ -120,14 +120,26 @@ def schema_of(
     return schema
 
 
+def _round(values: np.ndarray, errors: np.ndarray) -> None:
+    """Round values to fewer decimals, in place, wherever one so short is within the error."""
+    decimals = np.clip(-np.ceil(np.log10(errors)), -300, 300).astype(np.int64)
+    for n in np.unique(decimals).tolist():
+        here = decimals == n
+        short = np.round(values[here], n)
+        values[here] = np.where(np.abs(short - values[here]) <= errors[here], short, values[here])
+
+
 def _require_digits(name: str, values: np.ndarray, mean: float, std: float, discrete: bool) -> None:
     """Refuse values that float32, in which scaled traces are kept, would not tell apart."""
     if discrete:
         known = np.unique(values)
-        if len(np.unique(known.astype(np.float32))) < len(known):
+        apart = np.diff(known) > 4 * np.spacing(np.abs(known[1:]))
+        lost = np.flatnonzero(apart & (np.diff(known.astype(np.float32)) == 0))
+        if len(lost):
+            pair = " and ".join(f"{value:.15g}" for value in known[lost[0] : lost[0] + 2])
             raise TraceError(
-                f"some values of {name!r}, such as {known[-1]:.15g}, are too long to be told apart in "
-                "float32; subtract a number from all of them"
+                f"{pair}, which are values of {name!r}, are the same in float32; replace them by smaller "
+                "numbers, or leave the channel out"
             )
         return
     low, high = np.quantile(values, (0.25, 0.75)).tolist()
@@ -135,7 +147,7 @@ def _require_digits(name: str, values: np.ndarray, mean: float, std: float, disc
     if 0 < (high - low) / std * MIN_DIGITS < np.spacing(np.float32(scaled)):
         raise TraceError(
             f"values of {name!r} as large as {np.abs(values).max():.3g} leave no digits for the others; "
-            "replace those that stand for something else, such as a missing sample"
+            "replace those that stand for something else, such as a missing sample, or leave it out"
         )
 
 
@@ -194,11 +206,10 @@ class Scales:
         """The traces in their own units, (N, V, P) float64, without digits that scaling has made up."""
         out = np.empty(self.values.shape)
         for i, channel in enumerate(self.schema.channels):
-            scaled = self.values[:, i].astype(np.float64)
-            error = float(np.spacing(np.abs(self.values[:, i]).max())) * channel.std
-            values = scaled * channel.std + channel.mean
-            decimals = min(300, -math.ceil(math.log10(error)))
-            out[:, i] = values if channel.discrete else np.round(values, decimals)
+            scaled = self.values[:, i]
+            out[:, i] = scaled.astype(np.float64) * channel.std + channel.mean
+            if not channel.discrete:
+                _round(out[:, i], np.spacing(np.abs(scaled)).astype(np.float64) * channel.std)
         return out
 
     def lower(self, programs: Programs) -> Programs:
