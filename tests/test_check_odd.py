@@ -236,6 +236,15 @@ def test_a_verdict_does_not_depend_on_when_the_log_began(formula: str, tmp_path:
     assert outcomes == ["holds"] * 2
 
 
+def test_separators_of_thousands_get_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("time;x\n0;1.234,5\n1;1.234,6\n")
+    (tmp_path / "b.csv").write_text("time;x\n0;north\n1;south\n")
+    result = runner.invoke(app, ["check", "always x > 2", "-t", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "'1.234,5' is not a number; write numbers as in 1234.5, without" in result.output
+    assert "'north' is not a number; a requirement compares names as in x ==" in result.output
+
+
 def test_samples_of_any_size_are_checked(tmp_path: Path) -> None:
     columns = [[1, 1e200], [-1e154, 1e154, 1], [1.7e308, 1.7e308, -1.7e308], [1, 3]]
     for i, column in enumerate(columns):

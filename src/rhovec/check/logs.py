@@ -21,6 +21,7 @@ from ..formula.options import ANY_UNIT
 from ..formula.printer import channel_text
 from ..formula.requirements import Number, Requirement, Statement, resolve
 from ..traces import Channel, Grid, Log, derive, resample
+from ..traces.cells import no_number
 from ..traces.logs import as_log, read_file
 from ..traces.remote import local_copy
 from ..traces.resampling import Missing
@@ -248,9 +249,9 @@ def _require_numbers(plan: Plan, log: Log) -> None:
             text = next(
                 t for t, code in (channel.labels or {}).items() if code == channel.values[row]
             )
+            names = f'; a requirement compares names as in {name} == "{text[:40]}"'
             raise TraceError(
-                f"{log.source}{log.where(row)}, channel {name!r}: {text[:40]!r} is not a number; a "
-                f'requirement compares names as in {name} == "{text[:40]}"'
+                f"{log.source}{log.where(row)}, channel {name!r}: {no_number(text, names)}"
             )
 
 

@@ -208,8 +208,9 @@ def check(
             workers=workers or cores(), client=client, progress=progress, **reading.plan_options(),
         )  # fmt: skip
     messages = [in_options(unread.message) for unread in report.unread]
+    # First, as nobody may read what is printed, or too late notice that these are of an earlier run.
+    written = write_reports(report, html, junit, csv)
     if not report.rows:
-        write_reports(report, html, junit, csv)  # nobody is to read those of an earlier run
         if len(messages) == 1:
             raise RhovecError(messages[0])
         note("none of the logs could be read:", *_first(messages))
@@ -219,7 +220,6 @@ def check(
             print(json_text(row.record()))
     else:
         show_summary(report)
-    written = write_reports(report, html, junit, csv)
     if written and not as_json:
         print(f"\nwritten: {', '.join(map(str, written))}")
     if messages:

@@ -9,7 +9,6 @@ is in standard deviations, whatever the units are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -138,8 +137,8 @@ def _require_digits(name: str, values: np.ndarray, mean: float, std: float, disc
         if len(lost):
             pair = " and ".join(f"{value:.15g}" for value in known[lost[0] : lost[0] + 2])
             raise TraceError(
-                f"{pair}, which are values of {name!r}, are the same in float32; replace them by smaller "
-                "numbers, or leave the channel out"
+                f"{pair}, which are values of {name!r}, are the same in float32; replace them by "
+                "smaller numbers, or leave the channel out"
             )
         return
     low, high = np.quantile(values, (0.25, 0.75)).tolist()

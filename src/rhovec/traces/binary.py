@@ -222,7 +222,8 @@ def _require_exact(source: Rows, name: str, values: np.ndarray) -> None:
             raise TraceError(
                 f"{source.name}{source.where(row)}, column {name!r}: {values[row]} is beyond 2^53, "
                 "where integers become inexact; save the column as floating-point numbers if that does "
-                "not matter, or its distance from the first value"
+                "not matter, or its distance from the first value, or leave the column out with "
+                "variables=[...]"
             )
 
 

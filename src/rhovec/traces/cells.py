@@ -31,6 +31,12 @@ _UNIT = re.compile(r"(?P<name>.*[^\s_/])[\s_/]*(?:\((?P<round>[^()]*)\)|\[(?P<sq
 _PUNCTUATED = re.compile(r"[+-]?(?:\d{1,3}(?:([.,'’\s])\d{3}(?:\1\d{3})*)(?:[.,]\d+)?|\d+,\d+)")
 
 
+def no_number(text: str, otherwise: str = "") -> str:
+    """Say that a text is not a number, and why, if it looks like one."""
+    hint = "; write numbers as in 1234.5, without separators of thousands"
+    return f"{text[:40]!r} is not a number{hint if _PUNCTUATED.fullmatch(text) else otherwise}"
+
+
 class CellError(ValueError):
     """A cell of a column that is wrong: its row, counted in the column, and why."""
 
@@ -145,9 +151,6 @@ class Column:
             if any(numbers[i] is not None for i in present):
                 worst = next(i for i in present if numbers[i] is None)
                 raise CellError(int((codes == worst).argmax()), self._no_number(texts[worst]))
-            if present and all(_PUNCTUATED.fullmatch(texts[i]) for i in present):
-                first = present[0]
-                raise CellError(int((codes == first).argmax()), self._no_number(texts[first]))
         labels = {text: int(code) for text, code in (self._labels or {}).items()}
         free = max([-1, *labels.values()]) + 1
         for i in present:
@@ -191,8 +194,7 @@ class Column:
     def _no_number(self, text: str) -> str:
         if "," in self._points and is_number(text):
             return f"{text[:40]!r} has a decimal point where other numbers have a comma"
-        hint = "; write numbers as in 1234.5, without separators of thousands"
-        return f"{text[:40]!r} is not a number{hint * bool(_PUNCTUATED.fullmatch(text))}"
+        return no_number(text)
 
 
 def _finite(series: Series) -> Series:

@@ -24,7 +24,7 @@ DATES = 19000101, 21001231  # whole numbers between which all may be dates
 FINE = 64  # spacings of float64: closer numbers may be rounded
 COARSE = 32  # spacings of float64 that a step needs, as seconds
 
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d):([0-5]\d(?:[.,]\d+)?)")
+_CLOCK = re.compile(r"(\d{1,4}):([0-5]\d):([0-5]\d(?:[.,]\d+)?)")  # also more hours, since a start
 _NANOSECONDS = re.compile(r"[.,]\d{6}(\d+)")  # what datetime does not keep
 
 Instants = tuple[np.ndarray, tuple[str, ...]]  # times in seconds, and what to say about them
