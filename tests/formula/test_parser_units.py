@@ -307,3 +307,57 @@ def test_a_power_is_torque_times_revolutions(torque: str) -> None:
 def test_a_force_times_a_distance_is_an_energy() -> None:
     units = {"F": "N", "d": "m"}
     assert parse("F * d < 5 kJ", units=units, derived=Derived()).thresholds[0] == 5000
+
+
+ROTATION = {
+    "omega": "rad/s", "d": "deg/s", "n": "rpm", "f": "1/min", "r": "m", "v": "m/s", "a": "m/s^2",
+    "phi": "rad", "s": "m", "J": "kg*m^2", "alpha": "rad/s^2", "T": "Nm", "P": "Nm/min",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("omega * r < 10 m/s", 10), ("d * r < 10 m/s", 572.9577951308232),
+        ("n * r < 10 m/s", 95.4929658551372), ("omega * omega * r < 9.81 m/s^2", 9.81),
+        ("phi * r < 5 m", 5), ("v / r < 5 rad/s", 5), ("J * alpha < 100 Nm", 100),
+        ("J * alpha < 100 N*m", 100), ("omega * r - v < 1", 1), ("v * omega - a < 1", 1),
+        ("phi * r - s < 1", 1), ("v / r - omega < 1", 1), ("J * alpha - T < 1", 1),
+    ],
+)  # fmt: skip
+def test_angles_times_lengths_are_arcs(text: str, limit: float) -> None:
+    (threshold,) = parse(text, units=ROTATION, derived=Derived()).thresholds
+    assert abs(threshold) == pytest.approx(limit)
+
+
+@pytest.mark.parametrize(
+    "text", ["T * f < 5 kW", "omega < 5 Hz", "omega < 5 1/s", "f < 5 rad/s", "rate(T) < 5 kW",
+             "rate(f) < 5 rad/s^2", "P < 5 kW", "omega - f < 1", "omega * r - n < 1"]
+)  # fmt: skip
+def test_what_may_count_radians_or_revolutions_is_refused(text: str) -> None:
+    with pytest.raises(ParseError, match=r"cannot be converted|as plain numbers"):
+        parse(text, units=ROTATION, derived=Derived())
+
+
+def test_units_that_are_spelt_or_shifted_otherwise_may_be_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    units = {
+        "a": "1/min",
+        "b": "min-1",
+        "p": "bar",
+        "q": "bar abs",
+        "c": "degC",
+        "k": "K",
+        "m": "m",
+    }
+    for text in ("abs(a - b) < 10", "b < 4000 rpm", "p < q", "c + 273.15 < k", "k - c < 273.15"):
+        parse(text, units=units)
+    for text in ("c < k", "a < k", "m < k"):
+        with pytest.raises(ParseError, match="compared or added as plain numbers"):
+            parse(text, units=units)
+    units_module.conversion.cache_clear()
+    units_module._registry.cache_clear()
+    monkeypatch.setitem(sys.modules, "pint", None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "rhovec\[units\]"'):
+        parse("a < b", units=units)

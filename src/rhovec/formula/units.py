@@ -6,7 +6,8 @@ the offset is zero but for temperatures.
 For pint an angle has no dimension, so that 1 Hz is 1 rad/s and 1 rpm is 0.105 Hz. Here an angle is a
 dimension of its own: rpm, rad/s and deg/s convert to one another, and none of them to Hz but rpm,
 because revolutions can also be counted: 60 rpm are 1 Hz. Nm is a torque, which is energy per angle, so
-that Nm times rad/s or rpm is a power and Nm times 1/min is none; N*m can be a torque or an energy.
+that Nm times rad/s or rpm is a power and Nm times 1/min is none; N*m can be a torque or an energy. In a
+product with a unit of angle, such as rad/s times m, the angle is that of an arc: the result is in m/s.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ _DEFINITIONS = (
 _SPELLINGS = (
     (re.compile("·"), "*"),
     (re.compile(r"\bU\b"), "rev"),  # U/min; for pint, of an enzyme
-    (re.compile(r"(?<=[a-z])([23])\b"), r"^\1"),  # m/s2
+    (re.compile(r"(?<=[a-z])(-?[123])\b"), r"^\1"),  # m/s2, min-1
 )
+_WORD = re.compile(r"[^\W\d]\w*")
 _DOUBTFUL = re.compile(r"\b[gG]rad\b")
 
 
@@ -66,6 +68,8 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
     source, sink = (_parsed(text, unit) for text in (unit, target))
     if source.dimensionality != sink.dimensionality:
         source, sink = map(_other_reading, (source, sink))
+    if not any(map(_counts, (unit, target))):
+        source = _without_arcs(source, sink)
     try:
         values = [registry.Quantity(Fraction(x), source).to(sink).magnitude for x in range(3)]
     except pint.DimensionalityError:
@@ -106,11 +110,52 @@ def require_one_unit(value: Expression, units: Mapping[str, str]) -> None:
             if not unit:
                 continue
             other, known = seen.setdefault((part.orders, abs(coefficient)), (name, unit))
-            if not same(unit, known):
+            if not _may_be_added(unit, known, bool(part.constant)):
                 raise ExpressionError(
                     f"{other} is in {known} and {name} in {unit}, but they are compared or added as "
                     "plain numbers; convert one of them in the file, or by a factor in the formula"
                 )
+
+
+def _may_be_added(unit: str, other: str, shifted: bool) -> bool:
+    """Whether numbers in these units may be added: not if they are known to differ.
+
+    shifted: a number is added, too, which converts between degC and K.
+    """
+    if unit == other:
+        return True
+    try:
+        factor, offset = conversion(unit, other)
+    except UnitError:
+        return not (_is_known(unit) and _is_known(other))
+    return factor == 1 and (shifted or not offset)
+
+
+def _is_known(unit: str) -> bool:
+    try:
+        _parsed(unit, unit)
+    except UnitError:
+        return False
+    return True
+
+
+def _counts(unit: str) -> bool:
+    """Whether this is a number per time, as 1/min and Hz/s are: of radians, or of revolutions?"""
+    words = [_parsed(word, unit) for word in _WORD.findall(unit)]
+    return all({*word.dimensionality} == {"[time]"} for word in words)
+
+
+def _without_arcs(source: Any, sink: Any) -> Any:
+    """The source with as many angles as the sink, if one of them has a unit of angle and they differ in
+    nothing else."""
+    pint, registry = _registry()
+    more = dict((source / sink).dimensionality)
+    units = {*pint.util.to_units_container(source), *pint.util.to_units_container(sink)}
+    if more.keys() == {"[angle]"} and any(
+        dict(registry.Unit(one).dimensionality).get("[angle]", 0) > 0 for one in units
+    ):
+        return source / registry.radian ** more["[angle]"]
+    return source
 
 
 def _other_reading(unit: Any) -> Any:
@@ -152,7 +197,7 @@ def _parsed(text: str, written: str) -> Any:
     for pattern, spelling in _SPELLINGS:
         spelt = pattern.sub(spelling, spelt)
     try:
-        if lexer.WHOLE_UNIT.fullmatch(text):
+        if lexer.WHOLE_UNIT.fullmatch(spelt):
             return registry.parse_units(spelt)
     except (pint.PintError, ValueError, TypeError, AttributeError):
         pass
