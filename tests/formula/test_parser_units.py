@@ -339,6 +339,11 @@ def test_what_may_count_radians_or_revolutions_is_refused(text: str) -> None:
         parse(text, units=ROTATION, derived=Derived())
 
 
+def test_products_with_decibels_have_no_unit_to_convert() -> None:
+    with pytest.raises(ParseError, match="it takes more than a factor"):
+        parse("T * x < 5 Nm", units={"T": "Nm", "x": "dB"}, derived=Derived())
+
+
 def test_units_that_are_spelt_or_shifted_otherwise_may_be_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -66,17 +66,17 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
         return Fraction(1), Fraction(0)
     pint, registry = _registry()
     source, sink = (_parsed(text, unit) for text in (unit, target))
-    if source.dimensionality != sink.dimensionality:
-        source, sink = map(_other_reading, (source, sink))
-    if not any(map(_counts, (unit, target))):
-        source = _without_arcs(source, sink)
     try:
+        if source.dimensionality != sink.dimensionality:
+            source, sink = map(_other_reading, (source, sink))
+        if not any(map(_counts, (unit, target))):
+            source = _without_arcs(source, sink)
         values = [registry.Quantity(Fraction(x), source).to(sink).magnitude for x in range(3)]
     except pint.DimensionalityError:
         raise UnitError(
             unit, f"{unit} cannot be converted to {target}{_why(unit, target)}"
         ) from None
-    except (pint.PintError, TypeError):  # pint takes logarithms of floats only
+    except (pint.PintError, TypeError):  # pint takes logarithms of floats only, and no products of them
         values = []
     if len(values) < 3 or values[2] - values[1] != values[1] - values[0]:
         raise UnitError(
