@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -25,6 +26,7 @@ from .formula.reader import FormulaLike
 from .formula.schema import Schema
 from .mining import DecisionList, mine
 from .mining.fit import BUDGET, FOLDS, MAX_SIZE
+from .models.store import CONFIG, SPACE
 from .spaces import Space, Vectors, load
 
 try:
@@ -49,17 +51,19 @@ except ImportError:
 
 
 @lru_cache(maxsize=2)
-def _load(model: str | Path | None, device: str | None, files: object) -> Any:
+def _load(model: str | Path | None, device: str | None, description: object) -> Any:
     return load(model, device)
 
 
-def _files(model: str | Path | None) -> object:
-    """What changes when another space or model is saved in the same folder."""
-    if model is None or not os.path.isdir(model):
-        return None
-    with os.scandir(model) as entries:
-        facts = ((one.name, one.stat()) for one in entries)
-        return frozenset((name, s.st_ino, s.st_mtime_ns, s.st_size) for name, s in facts)
+def _description(model: str | Path | None) -> object:
+    """What changes when another space or model is saved in the same folder: its description, which is
+    written last."""
+    found = []
+    for name in (CONFIG, SPACE) if model is not None else ():
+        with suppress(OSError):
+            facts = os.stat(Path(model or "") / name)
+            found.append((name, facts.st_ino, facts.st_mtime_ns, facts.st_size))
+    return tuple(found)
 
 
 class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
@@ -109,7 +113,7 @@ class StlVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _space(self) -> Any:
         if self.model is None or isinstance(self.model, str | Path):
-            return _load(self.model, self.device, _files(self.model))
+            return _load(self.model, self.device, _description(self.model))
         if self.device is not None:
             raise RhovecError("device goes with the name of a model; a space or model has its own")
         if not hasattr(self.model, "embed"):

@@ -22,7 +22,7 @@ from ..formula.test_reader import mutated
 from ..formula.test_requirements import mutated_files
 from ..servers import Postgres
 from ..spaces.plant import NAMES, drives
-from ..spaces.test_space import kill_while_saving
+from ..spaces.test_folder import kill_while_saving
 from . import fleets, harness
 from .servers import kill_server, write_and_read
 

@@ -1,4 +1,4 @@
-"""A small car, for spaces: channels of different units, a gear and a flag."""
+"""A small car, for spaces: channels of different units, a gear and a flag; and formulae about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ import numpy as np
 NAMES = ("speed", "rpm", "gear", "belt")
 DT = 0.5
 OPTIONS = {"dt": DT, "discrete": ["gear"], "units": {"speed": "km/h"}}
+TEXTS = [
+    "always[0,5] speed < 90",
+    "eventually (gear == 3 and rpm > 2500)",
+    "always (belt >= 1 -> eventually[0,3] rpm < 3000)",
+    "speed < 70 until[0,10] gear >= 3",
+    "always[0,10] speed - 0.02 * rpm > -20",
+]
 
 
 def drives(n: int = 120, points: int = 30, seed: int = 0) -> np.ndarray:

@@ -208,7 +208,7 @@ def check(
             workers=workers or cores(), client=client, progress=progress, **reading.plan_options(),
         )  # fmt: skip
     messages = [in_options(unread.message) for unread in report.unread]
-    # First, as nobody may read what is printed, or too late notice that these are of an earlier run.
+    # Before anything is printed, which may fail: nobody is to read the reports of an earlier run.
     written = write_reports(report, html, junit, csv)
     if not report.rows:
         if len(messages) == 1:

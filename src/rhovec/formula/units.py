@@ -76,7 +76,7 @@ def conversion(unit: str, target: str) -> tuple[Fraction, Fraction]:
         raise UnitError(
             unit, f"{unit} cannot be converted to {target}{_why(unit, target)}"
         ) from None
-    except (pint.PintError, TypeError):  # pint takes logarithms of floats only, and no products of them
+    except (pint.PintError, TypeError):  # pint takes logarithms of floats only, and alone
         values = []
     if len(values) < 3 or values[2] - values[1] != values[1] - values[0]:
         raise UnitError(

@@ -22,6 +22,7 @@ from ..errors import RhovecError, TraceError
 from ..formula.core import Formula
 from ..formula.options import exact_step
 from ..robustness import robustness
+from ..traces.measure import varying
 from .bounded import Bounded, bound
 from .centre import centred
 from .data import Candidate, Data, Scale, candidate_of
@@ -279,7 +280,7 @@ def _prepared(
     values: np.ndarray, positive: np.ndarray, costs: tuple[float, float], names: Sequence[str]
 ) -> tuple[Data, Scale]:
     """Traces as the search takes them, without channels that are constant in them."""
-    moves = np.flatnonzero(values.min(axis=(0, 2)) < values.max(axis=(0, 2)))
+    moves = np.flatnonzero(varying(values))
     if not len(moves):
         raise NoDifferenceError
     scale = Scale.of(values[:, moves], [names[v] for v in moves.tolist()])
@@ -312,7 +313,7 @@ def start_candidates(start: Any, scale: Scale, points: int) -> tuple[list[Candid
 
 def _moving(values: np.ndarray, about: About) -> tuple[list[int], list[str]]:
     """Channels that are not constant, and the names of those that are."""
-    moves = values.min(axis=(0, 2)) < values.max(axis=(0, 2))
+    moves = varying(values)
     if not moves.any():
         raise TraceError("every channel is constant in all traces: there is nothing to mine")
     still = [name for name, one in zip(about.variables, moves, strict=True) if not one]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..traces.measure import varying
 from .data import Data, Scale
 from .result import About, Interval, Mined, Wrong, as_labels
 from .scan import one_operator
@@ -152,8 +153,7 @@ def decide(
 
 
 def _quick_loss(values: np.ndarray, positive: np.ndarray) -> float:
-    moves = values.min(axis=(0, 2)) < values.max(axis=(0, 2))
-    values = values[:, moves]
+    values = values[:, varying(values)]
     if not values.shape[1]:
         return float("inf")
     scale = Scale.of(values, [""] * values.shape[1])
