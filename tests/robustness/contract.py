@@ -209,6 +209,39 @@ class EngineContract(ABC):
         assert self.check([rv.parse(t) for t in texts], x, "hold") == len(texts)
 
     @pytest.mark.parametrize("end", ["hold", "strict"])
+    def test_lagged_samples_without_past_operators_equal_the_oracle(self, end: str) -> None:
+        """Rows of an until that its operands do not reach are held, also under a negation."""
+        rng = np.random.default_rng(12)
+
+        def atom() -> str:
+            lag = str(rng.choice(["next x_0", "next next x_1", "prev x_0", "x_1"]))
+            return f"({lag}) {rng.choice(['>', '<', '>=', '<='])} {rng.integers(-2, 3)}"
+
+        def window() -> str:
+            near = int(rng.integers(0, 3))
+            return str(
+                rng.choice(["", f"[{near},{near + int(rng.integers(0, 3))}]", f"[{near},inf]"])
+            )
+
+        def until() -> str:
+            return f"( {atom()} until{window()} {atom()} )"
+
+        texts = [
+            text
+            for _ in range(8)
+            for text in (
+                f"{until()} -> always{window()} {atom()}",
+                f"always( {until()} -> eventually{window()} {atom()} )",
+                f"not {until()} until{window()} not {until()}",
+                f"{until()} weak_until{window()} ( {until()} -> always{window()} {until()} )",
+            )
+        ]
+        for points in (3, 7):
+            x = exact_traces(rng, 3, points, self.dtype)
+            for text in texts:  # one at a time, as others would leave room in the table
+                self.check_mixtures([rv.parse(text)], x, end)
+
+    @pytest.mark.parametrize("end", ["hold", "strict"])
     def test_past_and_future_equal_the_oracle(self, end: str) -> None:
         rng = np.random.default_rng(7)
         checked = 0

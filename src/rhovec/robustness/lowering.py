@@ -97,14 +97,15 @@ def lower(programs: Programs, points: int, *, trace: bool, strict: bool) -> Inst
 @njit(cache=True, nogil=True)
 def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
-    # An until under a negation takes two instructions, and two more to hold and to reverse its rows.
+    # An until takes up to four instructions: itself, its negation, to hold its rows, and with past
+    # operators to reverse them. Nothing checks that they fit.
     total = 0
     longest = 0
     looks_back = False
     for b in range(count):
         longest = max(longest, offsets[b + 1] - offsets[b])
         for i in range(offsets[b], offsets[b + 1]):
-            total += 2 if code[i, 0] == ops.UNTIL else 1
+            total += 3 if code[i, 0] == ops.UNTIL else 1
             looks_back |= ops.IS_PAST[code[i, 0]]
     if looks_back:
         total = 4 * len(code)
