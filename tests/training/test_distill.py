@@ -19,9 +19,11 @@ from rhovec.errors import RhovecError
 from rhovec.formula.programs import Programs
 
 torch = pytest.importorskip("torch")
+from torch.nn.functional import pad  # noqa: E402
+
 from rhovec.kernel import kernel_of_cosine  # noqa: E402
 from rhovec.models.config import EncoderConfig  # noqa: E402
-from rhovec.models.encoder import pack  # noqa: E402
+from rhovec.models.encoder import Packed, pack  # noqa: E402
 from rhovec.training import device, distill, loop, records  # noqa: E402
 from rhovec.training.distill import Config, pair_loss, train  # noqa: E402
 from rhovec.training.optimisers import Muon, orthogonal  # noqa: E402
@@ -272,7 +274,9 @@ def test_wrong_fields_are_named(changes: dict[str, Any], message: str, tmp_path:
 def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
     """The gradient of the first step, as the optimisers see it, for the same batch of 128."""
     script = (
-        "import sys, torch; from rhovec.training.distill import *\n"
+        "import sys, torch; from rhovec.training import device\n"
+        "device.has_bfloat16 = lambda kind: False\n"  # sums of half a batch would differ
+        "from rhovec.training.distill import *\n"
         "seen = []\n"
         "clip = torch.nn.utils.clip_grad_norm_\n"
         "def spy(weights, most):\n"
@@ -308,6 +312,31 @@ def test_two_processes_have_the_gradients_of_one(tmp_path: Path) -> None:
 
 
 # -- the pieces ----------------------------------------------------------------------------------------
+
+
+def test_bfloat16_and_padding_change_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch as a GPU has it, with rows to spare, in bfloat16; and without either."""
+    task = distill.EncoderTask(TINY)
+    stream = task.batches(None)
+    tokens, target, family = task.to_device(next(stream), 0)
+    stream.close()
+    assert (tokens.owner >= 0).any(1).all()
+    spare = [
+        pad(t, (0, 0) * (t.ndim - 1) + (0, 5), value=v)
+        for t, v in zip(tokens[:4], (0, 0, 0, -1), strict=True)
+    ]
+    padded = Packed(*spare, tokens.pick)
+    assert all(map(torch.equal, padded.trimmed(), tokens))
+    found = []
+    for halved, given in ((False, tokens), (False, padded), (True, padded)):
+        monkeypatch.setattr(device, "has_bfloat16", lambda kind, halved=halved: halved)
+        loss, rows = task.loss(given, target, family)
+        assert rows.dtype == torch.float32
+        found.append((loss.item(), rows))
+    (loss, rows), (same, as_before), (near, rounded) = found
+    assert same == pytest.approx(loss, rel=1e-5) and torch.allclose(rows, as_before, atol=1e-5)
+    assert near == pytest.approx(loss, rel=0.05) and torch.allclose(rows, rounded, atol=0.05)
+    assert not torch.equal(rows, rounded)
 
 
 def test_operators_that_models_do_not_know_are_rewritten() -> None:
@@ -407,7 +436,7 @@ def test_shares_of_processes_are_the_batch() -> None:
 def test_orthogonal() -> None:
     matrices = torch.randn(3, 8, 20, generator=torch.Generator().manual_seed(0))
     for wide in (matrices, matrices.mT):
-        values = torch.linalg.svdvals(orthogonal(wide))
+        values = torch.linalg.svdvals(orthogonal(wide).float())
         assert values.min() > 0.6
         assert values.max() < 1.3
 

@@ -192,7 +192,8 @@ def test_packed_sequences_have_the_loss_of_single_ones(tiny: Config, rows: int |
         invert.pack_rows(targets, config, 1)
 
 
-def test_vectors_are_the_models(tiny: Config) -> None:
+def test_vectors_are_the_models(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "has_bfloat16", lambda kind: False)
     formulae = rv.random_formulae(30, seed=1)
     source = Neural(tiny)
     want = rv.load(tiny.model).embed(formulae, warn=False)

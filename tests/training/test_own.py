@@ -25,6 +25,7 @@ torch = pytest.importorskip("torch")
 from rhovec.models import store  # noqa: E402
 from rhovec.models.config import EncoderConfig  # noqa: E402
 from rhovec.models.encoder import Encoder  # noqa: E402
+from rhovec.training import device  # noqa: E402
 from rhovec.training.distill import Config, EncoderTask, draw, recipes, with_channels  # noqa: E402
 from rhovec.training.own import OwnTraces, channel_values  # noqa: E402
 from rhovec.training.teachers import TraceTeacher, jackknifed, kernel_name  # noqa: E402
@@ -491,7 +492,10 @@ def test_few_traces_have_few_directions() -> None:
     np.testing.assert_allclose(kernel_of_cosine((rows @ rows.T).numpy(), 0.2), exact, atol=1e-4)
 
 
-def test_a_training_begins_with_the_head_that_comes_nearest() -> None:
+def test_a_training_begins_with_the_head_that_comes_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device, "has_bfloat16", lambda kind: False)
     own = OwnTraces.of(drives(100), NAMES)
     shape = {"width": 32, "layers": 1, "heads": 2, "dimension": 24, "bank": 1024, "batch": 256}
     config = own.configured(Config(workers=1, **shape))  # type: ignore[arg-type]

@@ -42,6 +42,11 @@ class Packed(NamedTuple):
     def map(self, change: Callable[[Tensor], Tensor]) -> Packed:
         return Packed(*(t if t is None else change(t) for t in self))  # type: ignore[arg-type]
 
+    def trimmed(self) -> Packed:
+        """Without rows of padding only, which come last."""
+        used = int((self.owner >= 0).any(1).sum())
+        return self.map(lambda t: t[:used])._replace(pick=self.pick)
+
 
 class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig):

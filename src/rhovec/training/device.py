@@ -1,8 +1,9 @@
-"""Use of a GPU in training: copies to it, work ahead of a step, and recorded steps."""
+"""Use of a device in training: its precision, copies to a GPU, work ahead of a step, recorded steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -10,6 +11,20 @@ import torch
 from torch import Tensor
 
 from ..models.encoder import Packed
+
+
+@cache
+def has_bfloat16(kind: str) -> bool:
+    """Whether products in bfloat16 are faster than in float32 on such a device: "cuda" or "cpu"."""
+    if kind == "cuda":
+        return True
+    known = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
+
+
+def mixed(device: torch.device) -> torch.autocast:
+    """A context in which products are computed in bfloat16, where that is faster."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=has_bfloat16(device.type))
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

@@ -39,7 +39,7 @@ from ..models import store
 from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
 from ..models.heads import Kind, make_head
-from .device import to_device
+from .device import mixed, to_device
 from .loop import (
     Batch,
     Report,
@@ -221,6 +221,8 @@ def work_ahead(
         families = torch.from_numpy(family)
         if config.device.startswith("cuda"):
             tokens, families = tokens.map(Tensor.pin_memory), families.pin_memory()
+        else:  # only a recorded step needs tensors of one shape
+            tokens = tokens.trimmed()
         return Work(asked, tokens, families, after)
 
     counts = [(recipe, count // recipe.family_size) for recipe, count in parts]
@@ -440,10 +442,9 @@ class EncoderTask(Task[Encoder]):
 
     def loss(self, tokens: Packed, target: Tensor, family: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and the rows of the whole batch."""
-        cuda = self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=cuda):
+        with mixed(self.device):
             rows = self.student.rows(tokens)
-        rows = gathered(rows, self.rank, self.world)
+        rows = gathered(rows.float(), self.rank, self.world)
         loss = self.total_loss(rows, target, family, self.config, self.kind, self.smallest)
         return loss, rows
 

@@ -48,7 +48,7 @@ from ..models.encoder import Packed
 from ..models.inverter import as_written, in_steps
 from ..tokens import prefix, text
 from ..tokens.tree import first_fit
-from .device import to_device
+from .device import mixed, to_device
 from .loop import (
     Batch,
     Report,
@@ -232,6 +232,9 @@ def work_ahead(
             return None
         if config.device.startswith("cuda"):
             packed, labels = packed.map(Tensor.pin_memory), labels.pin_memory()
+        else:  # only a recorded step needs tensors of one shape
+            packed = packed.trimmed()
+            labels = labels[: len(packed.owner)]
         return Work(asked, packed, labels, tuple(int(n[-1]) + 1 for n in numbers))
 
     return prepared(parts, prepare, start, config.workers)
@@ -338,8 +341,7 @@ class DecoderTask(Task[Decoder]):
 
     def loss(self, rows: Packed, vectors: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Loss and accuracy per token."""
-        cuda = self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=cuda):
+        with mixed(self.device):
             return token_loss(self.student, rows, vectors, labels, self.ends)
 
     def figures(self, batch: Batch, found: Tensor) -> dict[str, float]:

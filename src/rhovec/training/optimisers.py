@@ -17,6 +17,7 @@ from torch import Tensor
 from ..errors import RhovecError
 from ..models.decoder import Decoder
 from ..models.encoder import Encoder
+from .device import has_bfloat16
 
 
 class Muon(torch.optim.Optimizer):
@@ -56,7 +57,7 @@ class Muon(torch.optim.Optimizer):
 
 def orthogonal(matrices: Tensor) -> Tensor:
     """Approximately U V' of each matrix U S V' in (k, m, n), by five Newton-Schulz steps."""
-    x = matrices.bfloat16() if matrices.is_cuda else matrices
+    x = matrices.bfloat16() if has_bfloat16(matrices.device.type) else matrices
     tall = x.shape[1] > x.shape[2]
     if tall:
         x = x.mT

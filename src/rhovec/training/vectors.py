@@ -19,7 +19,7 @@ from ..models.config import EncoderConfig
 from ..models.encoder import Encoder, Packed, pack
 from ..robustness import lowering
 from ..traces import BaseMeasure
-from .device import to_device
+from .device import mixed, to_device
 from .distill import BANDS, embed
 from .loop import model_folder, rows_to_reserve
 from .teachers import unit_robustness
@@ -50,7 +50,7 @@ def vector_source(config: Any) -> VectorSource:
 
 
 class Neural:
-    """Vectors of a frozen encoder; on a GPU in bfloat16, whose error is smaller than the noise."""
+    """Vectors of a frozen encoder, `mixed` in precision, as its error is smaller than the noise."""
 
     def __init__(self, config: Any):
         about, tensors = store.read(model_folder(config.model))
@@ -78,13 +78,12 @@ class Neural:
 
     def prepare(self, programs: Programs) -> Packed:
         tokens = pack(programs, self.config, self.rows)
-        return tokens.map(Tensor.pin_memory) if self.device.type == "cuda" else tokens
+        return tokens.map(Tensor.pin_memory) if self.device.type == "cuda" else tokens.trimmed()
 
     @torch.no_grad()
     def __call__(self, asked: Packed) -> Tensor:
         """Unit rows (B, dimension)."""
-        cuda = self.device.type == "cuda"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=cuda):
+        with mixed(self.device):
             out: Tensor = self.quick(asked.map(lambda t: to_device(t, self.device)))
         return out
 
