@@ -17,6 +17,7 @@ the first system's longest run, and, after the middle time, those of the systems
 in. For each a decoder is trained, from the shipped one. distilled.py measures such models.
 
 --recipe adapt-cpu: that preset as it is, once per system, and for the first one from random weights.
+--keep then keeps the models of all systems, with decoders of the preset of the same name.
 Writes results/distill-DEVICE.json and .md.
 --quick: small sizes, to see it work.
 """
@@ -48,7 +49,7 @@ from rhovec.evaluation.metrics import alignment, mean_error
 from rhovec.evaluation.sets import DRAWN
 from rhovec.formula.programs import Programs
 from rhovec.kernel import kernel_of_cosine
-from rhovec.models.model import DEFAULT, load
+from rhovec.models.model import load
 from rhovec.traces import TraceMeasure
 from rhovec.training import distill, invert
 from rhovec.training.loop import preset
@@ -182,17 +183,19 @@ def with_curve(names: Iterable[str]) -> list[str]:
 
 
 def plan(names: list[str], seconds: list[int]) -> Iterator[tuple[str, str, int]]:
-    """(system, start, seconds), the most wanted first."""
+    """(system, start, seconds): the shorter times of all curves, then system by system."""
     short, *others, long = sorted(seconds)
     curves = with_curve(names)
     for name in curves:
         yield from ((name, "shipped", s) for s in (short, *others))
-    yield from ((curve, "shipped", long) for curve in curves)
-    yield from ((curve, "random", s) for curve in curves[:1] for s in others)
     for name in names:
-        if name in DECODED:
+        if name in curves:
+            yield name, "shipped", long
+        else:
             yield name, "shipped", middle(seconds)
             yield name, "decoder", DECODER_SECONDS
+        if name in curves[:1]:
+            yield from ((name, "random", s) for s in others)
     yield from ((curve, "decoder", DECODER_SECONDS) for curve in curves[:1])
 
 
@@ -202,24 +205,22 @@ def middle(seconds: list[int]) -> int:
 
 
 def decoded(
-    model: Path, seconds: float, device: str, quick: bool, known_pace: float | None
+    model: Path, recipe: str, seconds: float, device: str, known_pace: float | None
 ) -> dict[str, Any]:
     """Facts about the training of a decoder for a model, whose folder gets the decoder.
 
+    seconds: of adapt; the others take the steps of their preset.
     known_pace: milliseconds per step, if a decoder has been trained before.
     """
     begun = time.perf_counter()
     changes: dict[str, Any] = {
         "device": device, "model": str(model), "dimension": load(model).dimension,
     }  # fmt: skip
-    name = "tiny" if quick else "default"
-    if not quick:
-        changes["origin"] = str(DEFAULT)
     with tempfile.TemporaryDirectory() as folder:
 
         def run(steps: int, part: str) -> tuple[Path, invert.Config, Any, float]:
             often = {"validate": steps, "every": max(1, steps // 10)}
-            config = preset(invert.PRESETS, name, steps=steps, **often, **changes)
+            config = preset(invert.PRESETS, recipe, steps=steps, **often, **changes)
             trained = invert.train(config, Path(folder) / part)
             torch._dynamo.reset()
             log = read_log(Path(folder) / part)
@@ -228,10 +229,12 @@ def decoded(
             )
             return Path(folder) / part, config, trained, pace
 
-        pace = 1.0 if quick else known_pace or 1000 * run(PROBE, "probe")[3]
-        steps = 4 if quick else int(1000 * seconds / pace)
+        steps = 4 if recipe == "tiny" else invert.PRESETS[recipe].steps
+        if recipe == "adapt":
+            pace = known_pace or 1000 * run(PROBE, "probe")[3]
+            steps = int(1000 * seconds / pace)
         place, config, decoder, pace = run(steps, "run")
-        figures = publish_decoder(place, config, decoder, shown=16 if quick else 256)
+        figures = publish_decoder(place, config, decoder, shown=16 if recipe == "tiny" else 256)
         shutil.copytree(place / "model", model, dirs_exist_ok=True)
         return {
             "steps": steps, "ms_per_step": 1000 * pace, "training_seconds": pace * steps,
@@ -308,7 +311,9 @@ def main() -> None:
             r for r in found["rows"]
             if r["start"] == "decoder" or r.keys() >= set(ERRORS.values())
         ]  # fmt: skip
-    done = {(r["system"], r["start"], r.get("asked_seconds")) for r in record["rows"]}
+    timed = options.recipe == "adapt"  # else rows are of a number of steps
+    asked = "asked_seconds" if timed else "asked_steps"
+    done = {(r["system"], r["start"], r.get(asked)) for r in record["rows"]}
 
     def add(row: dict[str, Any]) -> None:
         record["rows"].append(row)
@@ -316,10 +321,11 @@ def main() -> None:
         print(json.dumps(row), f"after {time.perf_counter() - began:.0f} s", flush=True)
 
     files = {path.stem: path for path in options.npz}
-    names = [*files, EIGHT, *(DECODED if options.recipe == "adapt" else ())]
+    names = [*files, EIGHT, *DECODED]
     if unknown := set(options.only or ()) - set(names):
         parser.error(f"--only: there is no system {min(unknown)!r}; there are {', '.join(names)}")
-    owns = {name: own_traces(name, files, options.quick) for name in options.only or names}
+    chosen = options.only or (names if timed else with_curve(names))
+    owns = {name: own_traces(name, files, options.quick) for name in chosen}
     judges: dict[str, Judge] = {}
     shipped = load(device=options.device)
     for system, own in owns.items():
@@ -339,49 +345,55 @@ def main() -> None:
         "decoder" if r["start"] == "decoder" else r["system"]: r["ms_per_step"]
         for r in record["rows"] if "ms_per_step" in r and r["start"] != "random"
     }  # fmt: skip
-    wanted: Iterable[tuple[str, str, int]] = plan(list(owns), options.seconds)
-    if options.recipe != "adapt":
-        first = next(iter(owns))
-        wanted = [*((system, "shipped", 0) for system in owns), (first, "random", 0)]
+    wanted = list(plan(list(owns), options.seconds))
     kept = {(name, "shipped", middle(options.seconds)) for name in DECODED}  # which get a decoder
     kept.add((next(iter(owns)), "shipped", max(options.seconds)))
-    for system, start, seconds in wanted:
-        if (system, start, seconds) in done:
+    if not timed:
+        steps = distill.PRESETS[options.recipe].steps
+        wanted = [(system, "shipped", steps) for system in owns]
+        kept = set(wanted)
+        wanted.append((next(iter(owns)), "random", steps))
+        if options.keep:
+            decoder_steps = invert.PRESETS[options.recipe].steps
+            wanted += [(system, "decoder", decoder_steps) for system in owns]
+    for system, start, amount in wanted:
+        if (system, start, amount) in done:
             continue
         model = options.keep and options.keep / system
         if start == "decoder" and not (model and model.exists()):
             print(f"{system}, decoder: left out, as there is no model in --keep", flush=True)
             continue
         changes: dict[str, Any] = {}
-        if options.recipe == "adapt":
-            changes |= LONG if seconds == max(options.seconds) else SHORT
+        if timed:
+            changes |= LONG if amount == max(options.seconds) else SHORT
         if start == "random":
             changes |= {"origin": "", "lr": 2e-3}
         if options.quick:
             changes |= {**SMALL, "origin": "", "workers": 1}
         left = options.budget - (time.perf_counter() - began)
         setup = "decoder" if start == "decoder" else "encoder" if system in pace else "first"
-        if not options.quick and left < seconds + SETUP[setup]:
-            print(f"{system}, {start}, {seconds} s: left out, {left:.0f} s are left", flush=True)
+        if not options.quick and left < (amount + SETUP[setup] if timed else 0):
+            print(f"{system}, {start}, {amount}: left out, {left:.0f} s are left", flush=True)
             continue
         try:
             own = owns[system]
             if start == "decoder":
                 assert model
-                facts = decoded(model, seconds, options.device, options.quick, pace.get("decoder"))
+                kind = "tiny" if options.quick else options.recipe
+                facts = decoded(model, kind, amount, options.device, pace.get("decoder"))
                 pace["decoder"] = facts["ms_per_step"]
-                add({"system": system, "start": start, "asked_seconds": seconds, **facts})
+                add({"system": system, "start": start, asked: amount, **facts})
                 continue
             if options.quick:
                 steps = 4
-            elif options.recipe != "adapt":
-                steps = distill.PRESETS[options.recipe].steps
+            elif not timed:
+                steps = amount
             else:
                 if system not in pace:
                     pace[system] = trained(own, "adapt", PROBE, options.device, changes)[2][
                         "ms_per_step"
                     ]
-                steps = int(1000 * seconds / pace[system])
+                steps = int(1000 * amount / pace[system])
             encoder, config, facts = trained(own, options.recipe, steps, options.device, changes)
             whole = {k: p.detach().clone() for k, p in encoder.state_dict().items()}
             round_weights(encoder)  # as they are stored
@@ -390,15 +402,15 @@ def main() -> None:
                 return distill.embed(encoder, programs, kind=kind).cpu().numpy()
 
             found = judges[system].measure(embed)
-            add({"system": system, "start": start, "asked_seconds": seconds, **facts, **found})
-            if model and (system, start, seconds) in kept:
+            add({"system": system, "start": start, asked: amount, **facts, **found})
+            if model and (system, start, amount) in kept:
                 encoder.load_state_dict(whole)
                 with tempfile.TemporaryDirectory() as folder:
                     publish_encoder(Path(folder), config, encoder, families=24, own=own)
                     shutil.copytree(Path(folder) / "model", model, dirs_exist_ok=True)
         except Exception as error:  # the other rows are still worth having
             traceback.print_exc()
-            add({"system": system, "start": start, "asked_seconds": seconds, "error": repr(error)})
+            add({"system": system, "start": start, asked: amount, "error": repr(error)})
 
 
 if __name__ == "__main__":

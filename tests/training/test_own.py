@@ -547,7 +547,7 @@ def test_weights_for_other_channels() -> None:
 def test_seeds_beside_families_are_short() -> None:
     config = Config(batch=2048, channels=5, corpus="seeds")
     (families, n), (seeds, m) = recipes(config)
-    assert (n, m) == (768, 1280) and (families.family_size, seeds.family_size) == (8, 1)
+    assert (n, m) == (256, 1792) and (families.family_size, seeds.family_size) == (8, 1)
     programs, family = draw([(families, n), (seeds, m)], [np.arange(n // 8), np.arange(m)])
     sizes = np.diff(programs.offsets)
     assert 2 * np.median(sizes[n:]) < np.median(sizes[:n])

@@ -192,7 +192,13 @@ def encoder(
 
 def decoder(
     run: Run,
-    preset: Annotated[str, typer.Option(help="default, anchors, text or tiny.")] = "default",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="default, anchors, text or tiny; for a model of your own traces: adapt (a minute on a "
+            "GPU) or adapt-cpu (some minutes), which start from the shipped weights."
+        ),
+    ] = "default",
 ) -> None:
     """Train a decoder to write the formulae of an encoder's vectors.
 
@@ -200,7 +206,7 @@ def decoder(
 
     rhovec train decoder --preset tiny --out run --evaluate
 
-    rhovec train decoder --out run --device cuda --set model=FOLDER --set steps=60000 --evaluate
+    rhovec train decoder --preset adapt --out run --device cuda --set model=FOLDER --evaluate
     """
     invert = training("invert")
     asked = run.configured(invert, preset)

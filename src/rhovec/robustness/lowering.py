@@ -98,7 +98,7 @@ def lower(programs: Programs, points: int, *, trace: bool, strict: bool) -> Inst
 def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: ignore[no-untyped-def]
     count = len(offsets) - 1
     # An until takes up to four instructions: itself, its negation, to hold its rows, and with past
-    # operators to reverse them. Nothing checks that they fit.
+    # operators to reverse them. The spare rows keep a wrong count from writing beyond the table.
     total = 0
     longest = 0
     looks_back = False
@@ -109,11 +109,12 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
             looks_back |= ops.IS_PAST[code[i, 0]]
     if looks_back:
         total = 4 * len(code)
-    table = np.zeros((total, COLUMNS), np.int32)
-    values = np.zeros(total)
+    spare = total + 4
+    table = np.zeros((spare, COLUMNS), np.int32)
+    values = np.zeros(spare)
     starts = np.zeros(count + 1, np.int64)
     arena = np.zeros(count, np.int64)
-    mirrored = np.zeros(total, np.bool_)  # atoms that read times backward
+    mirrored = np.zeros(spare, np.bool_)  # atoms that read times backward
     begin = np.array((0, _FAR))  # of the times that atoms read forward, and backward
     reach = np.array((0, -_FAR))
 
@@ -324,6 +325,8 @@ def _lower(code, thresholds, offsets, lag, points, trace, strict):  # type: igno
                 row = table[n_out]
                 row[OP], row[TO], row[LENGTH] = REVERSE, place, length
             n_out += 1
+            if n_out > total:
+                raise AssertionError("formulae take more instructions than were counted")
         table[n_out - 1, START] = start
         starts[b + 1] = n_out
     times = np.arange(begin[0], max(reach[0], begin[0] + 1))

@@ -18,7 +18,7 @@ def has_bfloat16(kind: str) -> bool:
     """Whether products in bfloat16 are faster than in float32 on such a device: "cuda" or "cpu"."""
     if kind == "cuda":
         return True
-    known = getattr(torch.cpu, "get_capabilities", dict)()
+    known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16"))
 
 

@@ -68,7 +68,7 @@ SHARES = (0.05, 0.30, 0.35, 0.30)
 DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # in pairs of deep formulae
 # Eighths of a batch: over the first channels in families and in deep pairs, then over all channels.
 PARTS = (1, 4, 2, 1)
-OWN_PARTS = (3, 5)  # eighths of a batch for your own traces: in families, and seeds on their own
+OWN_PARTS = (1, 7)  # eighths of a batch for your own traces: in families, and seeds on their own
 BANDS = 0.1  # over all channels: requirements often keep a channel between two thresholds
 # Seeds that are built as requirements, over the first channels and over all.
 REQUIREMENTS = (0.1, 0.4)
@@ -120,8 +120,8 @@ PRESETS = {
         bank=100_000, every=100, validate=2000,
     ),
     "adapt-cpu": Config(
-        steps=200, batch=128, traces=512, corpus="seeds", lr=1e-3, warmup=10, average=0.9,
-        origin="shipped", bank=4096, workers=1, every=10, validate=50,
+        steps=500, batch=256, traces=512, corpus="seeds", lr=1e-3, warmup=20, average=0.97,
+        origin="shipped", bank=4096, workers=1, every=10, validate=250,
     ),
     # The model that is fast on a CPU, from random weights.
     "small": Config(steps=100_000, lr=3e-3, width=256, layers=6, heads=4, dimension=512, late=4),

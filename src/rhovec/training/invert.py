@@ -93,6 +93,12 @@ class Config(RunConfig):
 
 PRESETS = {
     "default": Config(),
+    # For a model of your own traces.
+    "adapt": Config(steps=4000, origin="shipped"),
+    "adapt-cpu": Config(
+        steps=500, batch=128, warmup=20, average=0.97, origin="shipped", workers=1, every=10,
+        validate=250,
+    ),
     "anchors": Config(vectors="anchors"),
     "text": Config(
         batch=256, noise=0.0, corpus="families", optimiser="adamw", lr=1e-4, adam_lr=1e-4, warmup=500,
