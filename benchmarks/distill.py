@@ -8,13 +8,14 @@ Systems: each .npz file given (arrays `signals` (N, V, P), `variables`, `dt`; a 
 held out), and the eight channels of chasing-cars-8-like of the test bed (held out: other inputs, another
 seed). For each: the shipped encoder as it is, the encoder trained on from the shipped weights, and one
 from random weights. The figure is the mean absolute error of the kernel over all pairs of formulae of
-the test split, none of which, nor any relative, is trained on, random and rewritten ones: by directions
-and by vectors, against the kernel on the training traces and on the held-out ones. Steps per second are
-measured first, so that a schedule takes the seconds that were asked for; compiling and fitting the head
-come on top and are reported. Rows are written as they are found, and after --budget seconds nothing new
-is begun; the same command goes on with the rows that are missing. --keep is a folder for models: that of
-the first system's longest run, and, after the middle time, those of the systems that space.py decodes
-in. For each a decoder is trained, from the shipped one. distilled.py measures such models.
+the test split, none of which, nor any relative, is trained on: random ones, rewritten ones, and
+requirements; by directions and by vectors, against the kernel on the training traces and on the held-out
+ones. Steps per second are measured first, so that a schedule takes the seconds that were asked for;
+compiling and fitting the head come on top and are reported. Rows are written as they are found, and
+after --budget seconds nothing new is begun; the same command goes on with the rows that are missing.
+--keep is a folder for models: that of the first system's longest run, and, after the middle time, those
+of the systems that space.py decodes in. For each a decoder is trained, from the shipped one.
+distilled.py measures such models.
 
 --recipe adapt-cpu: that preset as it is, once per system, and for the first one from random weights.
 --keep then keeps the models of all systems, with decoders of the preset of the same name.
@@ -87,11 +88,13 @@ def own_traces(system: str, files: dict[str, Path], quick: bool) -> OwnTraces:
     return from_file(files[system], quick) if system in files else from_test_bed(system, quick)
 
 
-# Kinds of formulae: random ones, as `rv.random_formulae` draws them; and rewritten ones, three times as
-# large: members of families, of which a quarter began as requirements.
+# Kinds of formulae: random ones, as `rv.random_formulae` draws them; rewritten ones, three times as
+# large: members of families, of which a quarter began as requirements; and requirements as they are.
+ALONE = (1.0, 0.0, 0.0, 0.0)
 KINDS: dict[str, dict[str, Any]] = {
-    "random": {"shares": (1.0, 0.0, 0.0, 0.0)},
+    "random": {"shares": ALONE},
     "rewritten": {"requirements": 0.25},
+    "requirements": {"shares": ALONE, "requirements": 1.0, "bands": 0.1},
 }
 TRACE_KINDS = ("training traces", "held-out traces")
 ERRORS = {  # heads of columns, and the figures of `Judge.measure` below them
@@ -249,7 +252,9 @@ def page(record: dict[str, Any]) -> str:
         if row["start"] == "decoder" and "error" not in row:
             continue
         if "error" in row:
-            body.append([row["system"], row["start"], "failed: " + row["error"], *[""] * 7])
+            body.append(
+                [row["system"], row["start"], "failed: " + row["error"], *[""] * (2 + len(ERRORS))]
+            )
             continue
         numbers = [f"{row[c]:.4f}" if c in row else "–" for c in ERRORS.values()]
         shown = ("training_seconds", "steps", "wall_seconds")
@@ -267,13 +272,13 @@ def page(record: dict[str, Any]) -> str:
         "# Distilling your own traces", "",
         head(record), "",
         f"Mean absolute error of the kernel over all pairs of {record['formulae']} formulae of the test "
-        "split: random ones, as `rv.random_formulae` draws them, and rewritten ones, three times as "
-        "large, of which a quarter began as requirements. Directions and vectors are compared with the "
-        "kernel on the training traces; held out: directions, with the kernel on other traces. Wall "
-        "seconds include compiling, the head and the validation at the end; training seconds are steps "
-        "times the pace.", "",
+        "split: random ones, as `rv.random_formulae` draws them; rewritten ones, three times as large, "
+        "a quarter of which began as requirements; and requirements, drawn as engineers write them. "
+        "Directions and vectors are compared with the kernel on the training traces; held out: "
+        "directions, with the kernel on other traces. Wall seconds include compiling, the head and the "
+        "validation at the end; training seconds are steps times the pace.", "",
         *table(heads, body), "",
-        "For scale, random and rewritten: nodes of a formula, the mean of the kernel, and how far the "
+        "For scale, for each kind: nodes of a formula, the mean of the kernel, and how far the "
         "exact kernels on training and on held-out traces are apart. For the test bed the held-out "
         "traces have other inputs, so that is no noise.", "",
         *table(("system", "traces + held out", "channels x points", *KINDS), scale),

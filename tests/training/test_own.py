@@ -551,6 +551,7 @@ def test_seeds_beside_families_are_short() -> None:
     programs, family = draw([(families, n), (seeds, m)], [np.arange(n // 8), np.arange(m)])
     sizes = np.diff(programs.offsets)
     assert 2 * np.median(sizes[n:]) < np.median(sizes[:n])
+    assert families.requirements == seeds.requirements == 0.25
     assert len(np.unique(family)) == n // 8 + m
 
 

@@ -69,7 +69,8 @@ DEEP_SHARES = (0.3, 0.5, 0.2, 0.0)  # in pairs of deep formulae
 # Eighths of a batch: over the first channels in families and in deep pairs, then over all channels.
 PARTS = (1, 4, 2, 1)
 OWN_PARTS = (1, 7)  # eighths of a batch for your own traces: in families, and seeds on their own
-BANDS = 0.1  # over all channels: requirements often keep a channel between two thresholds
+# Over all channels, and on your own traces: requirements often keep a channel between two thresholds.
+BANDS = 0.1
 # Seeds that are built as requirements, over the first channels and over all.
 REQUIREMENTS = (0.1, 0.4)
 OWN_REQUIREMENTS = 0.25  # on your own traces
@@ -156,26 +157,24 @@ def recipes(config: Config) -> list[tuple[Recipe, int]]:
     mixture: three eighths are families. The others are pairs, most of them equivalent, with depths 1 to
     6 equally often, some of them complete trees. Most use only the first channels (config.focus).
     seeds: pairs are needed where only the kernel of pairs is taught. On your own traces each formula has
-    a direction, so the others are seeds, a third as large, over all channels alike.
+    a direction, so seven eighths are seeds, a third as large, over all channels alike. A quarter of the
+    seeds, and of the families' seeds, are built as requirements.
     """
     limits: dict[str, Any] = {"max_nodes": config.nodes}
     if config.corpus == "families":
         return [(Recipe(seed=config.seed, channels=config.channels, **limits), config.batch)]
     families: dict[str, Any] = {"shares": SHARES, "opposed": 0.5}
-    bands = [BANDS if channels > 3 else 0.0 for channels in config.widths]
     if config.corpus == "seeds":
-        families |= {"bands": bands[1], "requirements": OWN_REQUIREMENTS}
+        limits |= {"channels": config.channels, "bands": BANDS, "requirements": OWN_REQUIREMENTS}
         seeds: dict[str, Any] = {"family_size": 1, "shares": (1.0, 0.0, 0.0, 0.0)}
         return [
-            (
-                Recipe(seed=2 * config.seed + k, channels=config.channels, **limits, **kind),
-                config.batch * OWN_PARTS[k] // 8,
-            )
+            (Recipe(seed=2 * config.seed + k, **limits, **kind), config.batch * OWN_PARTS[k] // 8)
             for k, kind in enumerate((families, seeds))
         ]
     if config.corpus != "mixture":
         raise RhovecError(f"corpus must be mixture, seeds or families, not {config.corpus!r}")
     deep: dict[str, Any] = {"family_size": 2, "shares": DEEP_SHARES, "full_depth": True}
+    bands = [BANDS if channels > 3 else 0.0 for channels in config.widths]
     return [
         (
             Recipe(
