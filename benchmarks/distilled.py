@@ -73,9 +73,17 @@ def answers(case: Case, model: rv.Model, count: int) -> dict[str, Any]:
     return {"n": count, "nodes": size, "ways": rows, "published": published(case, space, model)}
 
 
+def trained(model: rv.Model) -> str:
+    """How long, and on what."""
+    runs = [model.config["training"], model.config["decoder"]["training"]]
+    steps = ", ".join(f"{run['steps']:,}" for run in runs)
+    where = runs[0].get("gpu") or f"{runs[0]['cores']} cores"
+    return f"{steps} on {where}"
+
+
 def page(cases: dict[str, dict[str, Any]]) -> str:
     exact = [
-        [name, *(f"{case['errors'][figure]:.4f}" for figure in ERRORS.values())]
+        [name, case["trained"], *(f"{case['errors'][figure]:.4f}" for figure in ERRORS.values())]
         for name, case in cases.items()
     ]
     decoded = [
@@ -90,9 +98,10 @@ def page(cases: dict[str, dict[str, Any]]) -> str:
     ]  # fmt: skip
     lines = [
         "# Models distilled from traces", "", *dict.fromkeys(head(case) for case in cases.values()), "",
-        "Models that [distill-cuda.md](distill-cuda.md) kept, read from their folders. Mean absolute "
-        f"error of the kernel over all pairs of {UNSEEN} formulae of the test split, as there.", "",
-        *table(("system", *ERRORS), exact),
+        "Models that [distill-cuda.md](distill-cuda.md) and [distill-cpu.md](distill-cpu.md) kept, read "
+        "from their folders. Steps: of the encoder, of the decoder. Mean absolute error of the kernel "
+        f"over all pairs of {UNSEEN} formulae of the test split, as there.", "",
+        *table(("system", "steps", *ERRORS), exact),
         "", "## From vectors to formulae", "",
         "Cosine of robustness of formula and answer: median, quartiles in brackets; none left out. "
         "Other inputs: traces of a class of inputs that was not trained on.",
@@ -124,7 +133,7 @@ def main() -> None:
     for folder in options.models:
         own, model = own_traces(folder.name, files, options.quick), rv.load(folder)
         cases[folder.name] = {
-            "command": given, "seed": SEED, "machine": machine.facts(),
+            "command": given, "seed": SEED, "machine": machine.facts(), "trained": trained(model),
             "errors": errors(own, model, 300 if options.quick else UNSEEN),
             "answers": answers(case_of(folder.name, own), model, 8 if options.quick else ANSWERED),
         }  # fmt: skip
