@@ -21,6 +21,7 @@ from rhovec.models import store  # noqa: E402
 from rhovec.models.decoder import Decoder  # noqa: E402
 from rhovec.models.decoder_config import DecoderConfig  # noqa: E402
 from rhovec.models.generate import Generator  # noqa: E402
+from rhovec.models.model import DEFAULT  # noqa: E402
 from rhovec.tokens.prefix import PAD, prefix_tokens  # noqa: E402
 from rhovec.training import device, invert, loop, records  # noqa: E402
 from rhovec.training.invert import Config, train  # noqa: E402
@@ -251,6 +252,28 @@ def test_what_is_published_is_read_back(
         train(replace(again, origin="shipped"), tmp_path / "shipped")
     with pytest.raises(RhovecError, match="no decoder to start from"):
         train(replace(again, origin=tiny.model), tmp_path / "none")
+
+
+@pytest.mark.parametrize("name", ["adapt", "adapt-cpu"])
+def test_presets_for_your_own_traces_begin_with_the_shipped_decoder(
+    name: str, tmp_path: Path
+) -> None:
+    model = save_tiny(tmp_path / "model", dimension=1024, channels=3, points=25)
+    small = {
+        "steps": 1,
+        "batch": 16,
+        "lr": 0.0,
+        "adam_lr": 0.0,
+        "validate": 1,
+        "shown": 4,
+        "average": 0.0,
+    }
+    config = loop.preset(invert.PRESETS, name, model=str(model), device="cpu", **small)
+    found = train(config, tmp_path / "run")
+    about, tensors = store.read_decoder(DEFAULT) or (None, {})
+    assert found.config == about
+    for key, weight in found.state_dict().items():
+        np.testing.assert_array_equal(weight, tensors[key])
 
 
 def test_greedy_text_is_a_formula_or_none(tiny: Config) -> None:
