@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -239,31 +241,55 @@ def test_what_cannot_be_a_model_is_not_saved(tmp_path: Path) -> None:
         store.read(tmp_path / "a")
 
 
-@pytest.mark.parametrize("files", [0, 1, 2])
-def test_a_save_that_is_cut_short_leaves_no_mixture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interruption_leaves_the_old_model_or_the_new_one(
+    after: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_tiny(tmp_path)
-    before = store.read(tmp_path)[0]
-    written: list[str] = []
-    write = store.write_file
+    """Stopped before and after each file takes its place, with a decoder and without."""
+    move, moves = os.replace, [0]
 
-    def interrupted(path: Path, data: bytes, locked: bool) -> None:
-        if len(written) == files:
+    def interrupted(source: Any, target: Any) -> None:
+        moves[0] -= 1
+        if moves[0] == -1 and not after:
             raise KeyboardInterrupt
-        write(path, data, locked=locked)
-        written.append(path.name)
+        move(source, target)
+        if moves[0] == -1:
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(store, "write_file", interrupted)
+    def content(folder: Path) -> tuple[bytes, bool]:
+        tensors = store.read(folder)[1]["head.norm.bias"].tobytes()
+        return tensors, store.read_decoder(folder) is not None
+
     config, tensors = tiny()
     tensors["head.norm.bias"] += 1
-    with pytest.raises(KeyboardInterrupt):
-        store.save(tmp_path, config.to_dict(), tensors, FACTS)
-    if files == 0:
-        assert store.read(tmp_path)[0] == before
-    else:
-        with pytest.raises(RhovecError, match="SHA-256 differs"):
-            store.read(tmp_path)
+    decoder = tiny_decoder()
+    steps: list[Callable[[Path], None]] = [
+        lambda f: store.save(f, config.to_dict(), tensors, FACTS),
+        lambda f: store.save_decoder(f, decoder[0].to_dict(), decoder[1], {}),
+    ]
+    save_tiny(tmp_path / "0")
+    old = content(tmp_path / "0")
+    for i, step in enumerate(steps):
+        shutil.copytree(tmp_path / str(i), tmp_path / str(i + 1))
+        step(tmp_path / str(i + 1))
+        new = content(tmp_path / str(i + 1))
+        assert old != new
+        found = set()
+        for k in range(4):  # weights, config, weights again, card
+            folder = tmp_path / f"{i} {k}"
+            shutil.copytree(tmp_path / str(i), folder)
+            moves[0] = k
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(os, "replace", interrupted)
+                step(folder)
+            assert content(folder) in (old, new)
+            found.add(content(folder))
+            rv.load(folder).save(tmp_path / f"copy {i} {k}")
+            assert content(tmp_path / f"copy {i} {k}") == content(folder)
+            step(folder)
+            assert content(folder) == new and not list(folder.glob(".*"))
+        assert found == {old, new}
+        old = new
 
 
 def test_a_saver_waits_for_another(tmp_path: Path) -> None:

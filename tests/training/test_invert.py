@@ -141,6 +141,17 @@ def test_the_shape_of_the_vectors_is_the_encoders(tiny: Config) -> None:
         invert.DecoderTask(replace(tiny, model="", dimension=25))
 
 
+def test_a_run_goes_on_with_the_same_encoder_only(tiny: Config, tmp_path: Path) -> None:
+    asked = replace(tiny, model=str(save_tiny(tmp_path / "model")), steps=2)
+    train(asked, tmp_path / "run")
+    about, tensors = store.read(tmp_path / "model")
+    facts = {name: about[name] for name in store.FACTS}
+    tensors["head.norm.bias"] += 1
+    store.save(tmp_path / "model", about["encoder"], tensors, facts)
+    with pytest.raises(RhovecError, match=r"holds a run with fingerprint \w+, not \w+; choose"):
+        train(asked, tmp_path / "run")
+
+
 # -- the pieces ----------------------------------------------------------------------------------------
 
 
@@ -246,9 +257,12 @@ def test_what_is_published_is_read_back(
     again = replace(tiny, origin=str(tmp_path / "model"), steps=1, lr=0.0, adam_lr=0.0)
     assert torch.equal(flat(train(again, tmp_path / "again")), flat(decoder))
     other = replace(again, width=64)
+    unlike = replace(again, model=str(save_tiny(tmp_path / "unlike", dimension=32)))
+    with pytest.raises(RhovecError, match="reads vectors of 24 numbers, and the model makes 32"):
+        train(unlike, tmp_path / "unlike run")
     with pytest.raises(RhovecError, match=r"the origin has width .*, not 64: set"):
         train(other, tmp_path / "other")
-    with pytest.raises(RhovecError, match=r"the origin has width 256, not \d+"):
+    with pytest.raises(RhovecError, match="origin shipped reads vectors of 1024 numbers"):
         train(replace(again, origin="shipped"), tmp_path / "shipped")
     with pytest.raises(RhovecError, match="no decoder to start from"):
         train(replace(again, origin=tiny.model), tmp_path / "none")

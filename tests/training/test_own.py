@@ -234,6 +234,13 @@ def test_the_kernel_of_lowered_formulae_is_that_of_the_traces() -> None:
     np.testing.assert_allclose(judge.gram(lowered), exact.gram(formulae), atol=1e-4)
 
 
+def test_copies_of_a_trace_stay_together() -> None:
+    own = OwnTraces.of(np.repeat(drives(80), 2, axis=0), NAMES)
+    assert (len(own.values), len(own.held_out)) == (128, 32)
+    kept, other = ({t.tobytes() for t in part} for part in (own.values, own.held_out))
+    assert (len(kept), len(other)) == (64, 16) and not kept & other
+
+
 def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
     own = OwnTraces.of(drives(100), NAMES)
     assert len(own.values) == 80 and len(own.held_out) == 20
@@ -344,6 +351,32 @@ def test_traces_held_out_have_the_step_and_the_units_of_the_others(tmp_path: Pat
 def test_options_of_traces_need_traces(extra: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["train", "encoder", "--out", str(tmp_path), *extra])
     assert result.exit_code == 2 and "go with --traces" in result.output
+
+
+@pytest.mark.parametrize("preset", ["adapt", "adapt-cpu"])
+def test_presets_for_your_own_traces_need_some(preset: str, tmp_path: Path) -> None:
+    command = ["train", "encoder", "--out", str(tmp_path / "run"), "--preset", preset]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2 and "give --traces" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_in_the_folder_of_a_space_is_refused(run: Path, tmp_path: Path) -> None:
+    rv.Space.fit(drives(60), NAMES).save(tmp_path / "car")
+    files = sorted(path.name for path in (tmp_path / "car").iterdir())
+    command = ["train", "encoder", "--preset", "tiny", "-t", str(run / "drives.csv")]
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "car")])
+    assert result.exit_code == 2 and "there is a space in this folder" in result.output
+    assert files == sorted(path.name for path in (tmp_path / "car").iterdir())
+
+
+def test_a_formula_that_the_schema_cannot_lower_is_named(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.stl").write_text("R1: speed < 5\nR2: always velocity < 5\n")
+    command = ["train", "encoder", "--preset", "tiny", "-t", str(run / "drives.csv"), "--evaluate"]
+    result = CliRunner().invoke(
+        app, [*command, "-F", str(tmp_path / "bad.stl"), "--out", str(tmp_path / "run")]
+    )
+    assert result.exit_code == 2 and "bad.stl:2" in result.output and "velocity" in result.output
 
 
 def test_variables_that_are_discrete_keep_their_values(run: Path, tmp_path: Path) -> None:

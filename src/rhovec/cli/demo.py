@@ -51,13 +51,13 @@ def demo(
         raise RhovecError("--set and --skip-invalid go with -F")
     loaded = load(space)
     if not isinstance(loaded, Space):
-        if files.files:
-            raise RhovecError("-F goes with --space, the folder of a space of your traces")
         if loaded.schema is not None:
             raise RhovecError(
                 f"--space {space}: the demo of a model shows published requirements, and this model "
                 "is about other traces; give a space of those (`rhovec train space`)"
             )
+        if files.files:
+            raise RhovecError("-F goes with --space, the folder of a space of your traces")
     requirements = read_for(loaded, Reading(**vars(files)), None) if files.files else []
     with replacing_text(out) as stream:  # if that cannot be done, better now than after the work
         with progress_bar("reading the library") as progress:

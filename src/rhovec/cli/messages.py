@@ -44,7 +44,7 @@ HINTS = {
     ", or in Python with rv.Index.upgrade(old, new)": "",
     "variables are named for": "--variables names those of",
     "resample the trace (rv.resample)": (
-        "resample the trace (`rhovec check` and `rhovec mine` do, with --resample)"
+        "resample the trace (rv.resample in Python; `rhovec check` and `rhovec mine` have --resample)"
     ),
     "leave the column out with variables=[...]": "leave the column out with --variables",
     "try it with workers=1": "try it with --workers 1",

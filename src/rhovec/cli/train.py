@@ -162,6 +162,10 @@ def encoder(
     if traces:
         own = own_traces(traces, held_out, variables, discrete, dt, time_unit, schema)
         config = fitted(config, own, run.changes or [])
+    elif config.corpus == "seeds":
+        raise RhovecError(
+            f"--preset {preset}: the corpus seeds is for traces of your own; give --traces"
+        )
     elif held_out or variables or discrete or dt is not None or time_unit is not None or schema:
         raise RhovecError(
             "--held-out, --variables, --discrete, --dt, --time-unit and --schema go with --traces"
@@ -174,7 +178,7 @@ def encoder(
     if own:
         note(
             f"{len(own.values):,} traces to distil, and {len(own.held_out):,} held out; the first line "
-            f"comes after {config.every} steps"
+            f"comes after {min(config.every, config.validate, config.steps)} steps"
         )
     result = distill.train(config, run.out, report(config.steps), kernel)
     if run.evaluate:
@@ -221,6 +225,7 @@ def decoder(
         )
     result = invert.train(config, run.out, report(config.steps))
     if run.evaluate:
+        note("evaluating on 1,024 formulae, which takes minutes on a CPU")
         for name, value in training("publish").publish_decoder(run.out, config, result).items():
             print(f"{name}: {value:.5f}")
 
@@ -262,12 +267,12 @@ def fitted(config: Any, own: Any, assignments: list[str]) -> Any:
 
 def require_agreement(config: Any, made: Any, assignments: list[str], who: str) -> None:
     """Refuse what --set asks for if the traces or the model say otherwise."""
-    for name in ("channels", "focus", "points", "dimension"):
+    for name in ("channels", "focus", "points", "dimension", "fingerprint"):
         asked = [text for text in assignments if text.partition("=")[0] == name]
-        there = getattr(made, name)
-        if asked and getattr(config, name) != there:
+        if asked and getattr(config, name) != (there := getattr(made, name)):
             words = {
                 "dimension": f"the dimension {there}", "focus": "no channels that come first",
+                "fingerprint": f"the fingerprint {there}",
             }.get(name, f"{there} {name}")  # fmt: skip
             raise RhovecError(f"--set {asked[-1]}: {who} {words}; leave it out")
 

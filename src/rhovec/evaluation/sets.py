@@ -35,7 +35,7 @@ from ..corpus.families import (
 from ..corpus.perturb import DUALITY, dualise
 from ..corpus.rules import rewrite
 from ..corpus.trees import COLUMNS, HI, LO, OP, THRESHOLD, TOKENS, UNIT, WRAPPING, append
-from ..errors import RhovecError
+from ..errors import Problem, RhovecError
 from ..formula import Formula, parse, simplify
 from ..formula import operators as ops
 from ..formula.requirements import read_requirements
@@ -191,9 +191,13 @@ def require_pairs(formulae: FormulaSet) -> FormulaSet:
 def formulae_of(path: str | Path, schema: Schema | None = None) -> tuple[list[Formula], str]:
     """Formulae and SHA-256 of a requirement file; a schema lowers formulae in its names and units."""
     options = {} if schema is None else schema.options()
-    formulae = [requirement.formula for requirement in read_requirements(path, **options)]
-    if schema is not None:
-        formulae = [schema.lower(phi) for phi in formulae]
+    formulae = []
+    for requirement in read_requirements(path, **options):
+        try:
+            phi = requirement.formula
+            formulae.append(phi if schema is None else schema.lower(phi))
+        except RhovecError as error:
+            raise RhovecError(str(Problem(requirement.place, str(error)))) from None
     return formulae, hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 

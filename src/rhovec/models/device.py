@@ -29,7 +29,7 @@ def torch_device(device: str) -> torch.device:
         raise RhovecError(f'device must be "cpu" or "cuda", not {device!r}')
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
         raise MissingDependencyError(
-            f"torch finds no CUDA device {device!r} here; load without a device"
+            f"torch finds no CUDA device {device!r} here; leave the device out"
         )
     return place
 

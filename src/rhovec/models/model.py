@@ -16,7 +16,6 @@ model for formulae over x_0, x_1, ... in standardised units.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -156,10 +155,8 @@ class Model:
     @property
     def fingerprint(self) -> str:
         """Twelve digits of weights, schema and precision: what vectors are comparable with."""
-        digest: str = self.config["sha256"][store.WEIGHTS][:12]
-        if "schema" in self.config:  # which says what a formula means
-            digest = _digest(f"{digest} {json.dumps(self.config['schema'], sort_keys=True)}")
-        return digest if self.precision == "float32" else _digest(f"{digest} {self.precision}")
+        digest = store.fingerprint(self.config)
+        return digest if self.precision == "float32" else store.short_digest(f"{digest} {self.precision}")
 
     @property
     def directions(self) -> Directions:
@@ -413,7 +410,7 @@ class Directions:
     @property
     def fingerprint(self) -> str:
         """Twelve digits: these vectors are comparable neither with others nor with the model's own."""
-        return _digest(f"{self.model.fingerprint} {self.kind}")
+        return store.short_digest(f"{self.model.fingerprint} {self.kind}")
 
     @property
     def schema(self) -> Schema | None:
@@ -436,10 +433,6 @@ class Directions:
     def kernel(self, n_traces: int | None = None, seed: int = 0) -> Any:
         """The teacher, as `Model.kernel`."""
         return self.model.kernel(n_traces, seed)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def load(

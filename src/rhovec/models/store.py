@@ -7,7 +7,9 @@
     traces.safetensors   standardised traces of a model on your own traces, for its exact kernel
     README.md            the model card, written from config.json
 
-Nothing in it is code or pickle. Files are replaced atomically, config.json last; programs that save at
+Nothing in it is code or pickle. A file of weights is first written as .new-NAME; config.json, which is
+replaced atomically, then names it by its hash; at last it takes its place. Reading looks in both places,
+so a kill leaves the old model or the new one, and whoever saves next tidies up. Programs that save at
 once wait for each other, where the file system has locks. Reading checks the hashes and the name and
 shape of every tensor. So a folder that is incomplete, altered or a mixture of two is refused, and
 nothing is allocated by the numbers of a config that its weights do not confirm.
@@ -43,6 +45,7 @@ MAX_SIZE = 65_536  # of any number in the config of an encoder or a decoder
 CONFIG, WEIGHTS, DECODER = "config.json", "encoder.safetensors", "decoder.safetensors"
 TRACES, MAX_TRACES = "traces.safetensors", 4096
 CARD = "README.md"
+NEW = ".new-"  # before the name of a file that is about to take its place
 SPACE = "space.json"  # what the folder of a space has instead of CONFIG
 DIGEST = "digest"  # in the description of a model or a space: of the rest of it
 FACTS: dict[str, type] = {
@@ -123,7 +126,7 @@ def copy(source: str | Path, folder: str | Path, config: dict[str, Any]) -> None
     files = {
         path.name: _checked_file(path, config)
         for path in paths
-        if path.name != TRACES or path.exists()
+        if path.name != TRACES or _has(path)
     }
     _write(target, files, config)
 
@@ -154,7 +157,7 @@ def read_traces(folder: str | Path) -> np.ndarray | None:
     config = _read_config(folder)
     if TRACES not in config["sha256"]:
         return None
-    if not (folder / TRACES).exists():
+    if not _has(folder / TRACES):
         raise RhovecError(
             f"{folder}: this model was handed on without its traces, which its exact kernel needs; put "
             f"{TRACES} back, or use its vectors only"
@@ -302,9 +305,21 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if DIGEST in config:  # older models have none
         check_digest(config, str(path), "model")
     for name in files:
-        if not (folder / name).exists():
+        if not _has(folder / name):
             raise RhovecError(f"{folder}: {name} is missing; get the model again")
     return config
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """Twelve digits of the weights and, as it says what a formula means, of the schema."""
+    digest: str = config["sha256"][WEIGHTS][:12]
+    if "schema" not in config:
+        return digest
+    return short_digest(f"{digest} {json.dumps(config['schema'], sort_keys=True)}")
+
+
+def short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def digest_of(description: Mapping[str, Any]) -> str:
@@ -497,25 +512,57 @@ def _held(folder: Path, make: bool = False) -> Iterator[bool]:
                     f"{folder}: there is a space in this folder; save the model in another one"
                 )
             remove_leftovers(folder, held)
+            if held:
+                _settle(folder)
             yield held
     except OSError as error:
         raise RhovecError(f"{folder}: cannot be written: {error.strerror}") from None
 
 
 def _put(folder: Path, weights: dict[str, bytes], config: dict[str, Any], held: bool) -> None:
-    """Write weights, the card, and the config last."""
+    """Write weights beside those that are there, the config that names them, and the card."""
     config = json.loads(json.dumps(config, allow_nan=False))  # as it will be read
     config[DIGEST] = digest_of(config)
     text = json.dumps(config, indent=1, ensure_ascii=False) + "\n"
-    files = {**weights, CARD: model_card(config).encode(), CONFIG: text.encode()}
-    for file, content in files.items():
-        write_file(folder / file, content, locked=held)
+    for name, content in weights.items():
+        write_file(folder / f"{NEW}{name}", content, locked=held)
+    write_file(folder / CONFIG, text.encode(), locked=held)
+    for name in weights:
+        (folder / f"{NEW}{name}").replace(folder / name)
+    write_file(folder / CARD, model_card(config).encode(), locked=held)
+
+
+def _settle(folder: Path) -> None:
+    """Put new files in their place if a saver was killed after the config named them; else remove
+    them."""
+    for path in folder.glob(f"{NEW}*"):
+        name = path.name.removeprefix(NEW)
+        try:
+            known = _read_config(folder)["sha256"].get(name)
+        except RhovecError:  # no model yet
+            known = None
+        if known == hashlib.sha256(path.read_bytes()).hexdigest():
+            path.replace(folder / name)
+        else:
+            path.unlink()
+
+
+def _has(path: Path) -> bool:
+    """Whether a model has this file, in its place or on the way there."""
+    return path.with_name(NEW + path.name).exists() or path.exists()
 
 
 def _checked_file(path: Path, config: Mapping[str, Any]) -> bytes:
-    data = read_file(path)
-    if hashlib.sha256(data).hexdigest() != config["sha256"][path.name]:
-        raise RhovecError(
-            f"{path} is not the file that was saved, its SHA-256 differs; get the model again"
-        )
-    return data
+    """A file of the model, from its place or on the way there."""
+    for place in (path, path.with_name(NEW + path.name), path):  # it may just have moved
+        try:
+            data = place.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise RhovecError(f"{path}: cannot be read: {error.strerror}") from None
+        if hashlib.sha256(data).hexdigest() == config["sha256"][path.name]:
+            return data
+    raise RhovecError(
+        f"{path} is not the file that was saved, its SHA-256 differs; get the model again"
+    )

@@ -77,6 +77,7 @@ class Config(RunConfig):
     batch: int = 1024  # formulae per step
     vectors: str = "neural"  # neural: the encoder's; anchors: exact kernel values to fixed formulae
     model: str = ""  # the encoder: a model folder, or 'small'; the default model if empty
+    fingerprint: str = ""  # of that model, which must stay the same; set by it
     traces: int = 2048  # anchors: traces of the kernel
     sigma2: float = 0.2  # anchors: of the kernel
     noise: float = 0.05  # expected length of the noise that is added to a unit vector
@@ -328,6 +329,12 @@ class DecoderTask(Task[Decoder]):
             stored = store.read_decoder(model_folder(config.origin))
             if stored is None:
                 raise RhovecError(f"the model in {config.origin} has no decoder to start from")
+            if stored[0].dimension != config.dimension:
+                raise RhovecError(
+                    f"the decoder of the origin {config.origin} reads vectors of {stored[0].dimension} "
+                    f"numbers, and the model makes {config.dimension}; start from random weights, with "
+                    "an empty origin"
+                )
             begin_with(self.student, *stored)
 
     def batches(self, start: tuple[int, ...] | None) -> Generator[Work, None, None]:
@@ -362,13 +369,17 @@ class DecoderTask(Task[Decoder]):
 
 
 def for_model(config: Config) -> Config:
-    """The configuration with the channels, points and dimension of the encoder that it names.
+    """The configuration with the fingerprint of its encoder, and if it names one, with its channels,
+    points and dimension.
 
     In a model of your own traces no channel comes first.
     """
-    if config.vectors != "neural" or not config.model:
+    if config.vectors != "neural":
         return config
     about = store.read(model_folder(config.model))[0]
+    config = replace(config, fingerprint=store.fingerprint(about))
+    if not config.model:
+        return config
     said = {name: about["encoder"][name] for name in ("channels", "points", "dimension")}
     if "schema" in about:
         said["focus"] = said["channels"]

@@ -59,7 +59,7 @@ class OwnTraces:
         schema: the channels, which may be expressions such as "y2 - y1"; by default one per variable,
             with mean and standard deviation from the traces, as a `Space` has it.
         held_out: other traces of the same variables, step and units; by default a fifth of the traces,
-            chosen by seed.
+            chosen by seed, copies together.
         """
         whole(seed, "seed", least=0)
         if not isinstance(schema, Schema | None):
@@ -78,9 +78,11 @@ class OwnTraces:
         schema = schema.on_traces()
         values = channel_values(schema, given)
         if held_out is None:
-            order = np.random.default_rng(seed).permutation(len(values))
-            kept = len(values) - int(HELD_OUT * len(values))
-            values, other = values[np.sort(order[:kept])], values[np.sort(order[kept:])]
+            groups: dict[bytes, int] = {}  # of traces that are copies of each other
+            group = np.array([groups.setdefault(t.tobytes(), len(groups)) for t in values])
+            order = np.random.default_rng(seed).permutation(len(groups))
+            chosen = np.isin(group, order[len(groups) - int(HELD_OUT * len(groups)) :])
+            values, other = values[~chosen], values[chosen]
         else:
             other = channel_values(schema, as_given(held_out, variables), "the held-out traces")
             if other.shape[2] != values.shape[2]:

@@ -30,6 +30,7 @@ from torch.nn import Module
 from .. import machine
 from ..errors import RhovecError, RhovecWarning
 from ..files import locked, remove_leftovers, write_file
+from ..models.store import SPACE
 
 POINTER = "checkpoint.json"
 
@@ -78,10 +79,16 @@ def load_checkpoint(folder: Path) -> tuple[int, dict[str, Tensor], Any] | None:
     try:
         record = json.loads(pointer.read_text())
         name, digest, step, facts = (record[k] for k in ("file", "sha256", "step", "facts"))
-        data = (folder / Path(name).name).read_bytes()
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise RhovecError(
             f"{pointer} is damaged ({error}); delete it to start the run again"
+        ) from None
+    try:
+        data = (folder / Path(name).name).read_bytes()
+    except OSError as error:
+        raise RhovecError(
+            f"{folder / name} cannot be read ({error.strerror}); restore it, or delete {POINTER} to "
+            "start the run again"
         ) from None
     if hashlib.sha256(data).hexdigest() != digest:
         raise RhovecError(
@@ -135,6 +142,8 @@ def tensors_of(
 def open_record(folder: Path, config: Any) -> None:
     """Start the folder's record, or check that it is of this run and cut its log at the checkpoint."""
     there = folder / "config.json"
+    if (folder / SPACE).exists():
+        raise RhovecError(f"{folder}: there is a space in this folder; choose another one")
     asked = asdict(config)
     remove_leftovers(folder)
     if not there.exists():
