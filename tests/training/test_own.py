@@ -278,7 +278,7 @@ def test_a_fifth_is_held_out_and_no_trace_is_in_both_parts() -> None:
         ({"schema": of_channels(*NAMES, dt=0.1), "dt": 0.5}, "make them"),
         ({"schema": of_channels(*NAMES, stride=2)}, "stride of 2"),
         ({"variables": ["speed"]}, "variables names 1"),
-        ({"traces": np.repeat(drives(1), 100, axis=0)}, "^1 different traces to distil, beside 20"),
+        ({"traces": np.repeat(drives(1), 100, axis=0)}, "^1 different traces to distil, beside 0"),
         ({"discrete": ["gear"]}, "no variable 'gear'"),
         ({"schema": of_channels(*NAMES), "discrete": ["rpm"]}, "leave out discrete"),
     ],
@@ -363,19 +363,20 @@ def test_presets_for_your_own_traces_need_some(preset: str, tmp_path: Path) -> N
 
 def test_a_run_in_the_folder_of_a_space_is_refused(run: Path, tmp_path: Path) -> None:
     rv.Space.fit(drives(60), NAMES).save(tmp_path / "car")
-    files = sorted(path.name for path in (tmp_path / "car").iterdir())
-    command = ["train", "encoder", "--preset", "tiny", "-t", str(run / "drives.csv")]
-    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "car")])
+    there = sorted(path.name for path in (tmp_path / "car").iterdir())
+    files = ["-t", str(run / "drives.csv"), "--held-out", str(run / "other.csv")]
+    command = ["train", "encoder", "--preset", "tiny", *files, "--out", str(tmp_path / "car")]
+    result = CliRunner().invoke(app, command)
     assert result.exit_code == 2 and "there is a space in this folder" in result.output
-    assert files == sorted(path.name for path in (tmp_path / "car").iterdir())
+    assert there == sorted(path.name for path in (tmp_path / "car").iterdir())
 
 
 def test_a_formula_that_the_schema_cannot_lower_is_named(run: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.stl").write_text("R1: speed < 5\nR2: always velocity < 5\n")
-    command = ["train", "encoder", "--preset", "tiny", "-t", str(run / "drives.csv"), "--evaluate"]
-    result = CliRunner().invoke(
-        app, [*command, "-F", str(tmp_path / "bad.stl"), "--out", str(tmp_path / "run")]
-    )
+    files = ["-t", str(run / "drives.csv"), "--held-out", str(run / "other.csv")]
+    command = ["train", "encoder", "--preset", "tiny", *files, "--evaluate"]
+    given = [*command, "-F", str(tmp_path / "bad.stl"), "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, given)
     assert result.exit_code == 2 and "bad.stl:2" in result.output and "velocity" in result.output
 
 
