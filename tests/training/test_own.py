@@ -321,6 +321,13 @@ def test_bad_files_get_one_clear_error(run: Path, tmp_path: Path) -> None:
         assert len(result.stderr.splitlines()) == 1 and not out.exists()
 
 
+def test_formulae_go_with_an_evaluation(run: Path, tmp_path: Path) -> None:
+    command = ["train", "encoder", "--preset", "tiny", "-F", str(run / "wanted.stl")]
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2 and "-F goes with --evaluate" in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_one_formula_is_refused_before_the_training(run: Path, tmp_path: Path) -> None:
     (tmp_path / "one.stl").write_text("always speed < 50\n")
     files = ["-t", str(run / "drives.csv"), "--held-out", str(run / "other.csv")]

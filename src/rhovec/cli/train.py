@@ -172,6 +172,8 @@ def encoder(
         )
     if run.listed:
         return list_fields(config)
+    if formulae and not run.evaluate:
+        raise RhovecError("-F goes with --evaluate, which measures on these formulae, too")
     for path in formulae or ():  # so that a mistake in it is reported now, not after the training
         require_pairs(read_formulae(path, schema=own and own.schema))
     kernel = own and own.kernel(config)

@@ -156,7 +156,11 @@ class Model:
     def fingerprint(self) -> str:
         """Twelve digits of weights, schema and precision: what vectors are comparable with."""
         digest = store.fingerprint(self.config)
-        return digest if self.precision == "float32" else store.short_digest(f"{digest} {self.precision}")
+        return (
+            digest
+            if self.precision == "float32"
+            else store.short_digest(f"{digest} {self.precision}")
+        )
 
     @property
     def directions(self) -> Directions:

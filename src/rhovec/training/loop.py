@@ -204,7 +204,8 @@ def _run(task: Task[Student], folder: Path, report: Report | None) -> Student:
             with (folder / "log.jsonl").open("a") as log:
                 log.write(json.dumps(line) + "\n")
             if report:
-                report({**line, "seconds_left": (config.steps - done) / rate})
+                passed = time.perf_counter() - began - spent  # with validations
+                report({**line, "seconds_left": (config.steps - done) * passed / (done - first)})
         if save:
             state = {"next": work.next, "seconds": time.perf_counter() - began}
             save_checkpoint(folder, done, tensors_of(task.student, averaged, optimisers), state)
