@@ -16,7 +16,6 @@ model for formulae over x_0, x_1, ... in standardised units.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
