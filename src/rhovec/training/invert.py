@@ -77,7 +77,7 @@ class Config(RunConfig):
     batch: int = 1024  # formulae per step
     vectors: str = "neural"  # neural: the encoder's; anchors: exact kernel values to fixed formulae
     model: str = ""  # the encoder: a model folder, or 'small'; the default model if empty
-    fingerprint: str = ""  # of that model, which must stay the same; set by it
+    fingerprint: str = ""  # of that model, which must stay the same; follows from it
     traces: int = 2048  # anchors: traces of the kernel
     sigma2: float = 0.2  # anchors: of the kernel
     noise: float = 0.05  # expected length of the noise that is added to a unit vector
@@ -332,8 +332,8 @@ class DecoderTask(Task[Decoder]):
             if stored[0].dimension != config.dimension:
                 raise RhovecError(
                     f"the decoder of the origin {config.origin} reads vectors of {stored[0].dimension} "
-                    f"numbers, and the model makes {config.dimension}; start from random weights, with "
-                    "an empty origin"
+                    f"numbers, and the model makes {config.dimension}; leave origin empty, to start from "
+                    "random weights"
                 )
             begin_with(self.student, *stored)
 
