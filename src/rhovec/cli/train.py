@@ -164,7 +164,8 @@ def encoder(
         config = fitted(config, own, run.changes or [])
     elif config.corpus == "seeds":
         raise RhovecError(
-            "corpus=seeds, as in the presets adapt and adapt-cpu, is for traces of your own; give --traces"
+            "corpus=seeds, as in the presets adapt and adapt-cpu, is for traces of your own; give "
+            "--traces"
         )
     elif held_out or variables or discrete or dt is not None or time_unit is not None or schema:
         raise RhovecError(

@@ -332,8 +332,8 @@ class DecoderTask(Task[Decoder]):
             if stored[0].dimension != config.dimension:
                 raise RhovecError(
                     f"the decoder of the origin {config.origin} reads vectors of {stored[0].dimension} "
-                    f"numbers, and the model makes {config.dimension}; leave origin empty, to start from "
-                    "random weights"
+                    f"numbers, and the model makes {config.dimension}; leave origin empty, to start "
+                    "from random weights"
                 )
             begin_with(self.student, *stored)
 
