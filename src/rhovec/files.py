@@ -36,7 +36,7 @@ LEFT_BEHIND = 86_400  # seconds after which nobody is still writing a file
 
 def as_folder(path: object, what: str) -> Path:
     """The path of a folder that was given. what: it holds."""
-    if not isinstance(path, str | Path) or "\0" in str(path):
+    if not isinstance(path, str | Path) or not str(path) or "\0" in str(path):
         raise RhovecError(f"path must be the name of {what} or of its folder, not {path!r:.80}")
     return Path(path)
 

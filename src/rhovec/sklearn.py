@@ -5,7 +5,8 @@
 
 The vectorizer learns nothing from the data: a space is read when vectors are first needed, and all
 vectorizers of a process share it. So clones in a cross-validation cost nothing, and a stored pipeline
-holds no weights, only the fingerprint of the space that it was fitted with.
+holds no weights, only the fingerprint of the space that it was fitted with. Only a space or model that
+was given itself, not by name, is stored in the pipeline: with its traces.
 For signatures of a kernel instead, use sklearn's FunctionTransformer(kernel.signatures).
 """
 

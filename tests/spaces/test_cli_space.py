@@ -216,3 +216,26 @@ def test_mistakes_name_options(logs: Path, folder: Path, tmp_path: Path) -> None
     assert "device" in refused("embed", *PAIR, "--space", folder, "--device", "cpu")
     assert "is not a folder" in refused("embed", *PAIR, "--space", tmp_path / "none")
     assert not out.exists()
+
+
+def test_a_similarity_says_which_kernel_it_is_of(logs: Path, folder: Path, tmp_path: Path) -> None:
+    run("train", "space", "-t", logs, "-o", tmp_path / "centred", *COMMON, "--centred")
+    found = {}
+    for place in (folder, tmp_path / "centred"):
+        out = tmp_path / f"{place.name}.json"
+        run("similarity", *PAIR, "--space", place, "-o", out)
+        found[json.loads(out.read_text())["facts"]["kernel"]] = place
+    assert found == {"robustness": folder, "centred": tmp_path / "centred"}
+    for option in ("--n-traces", "--seed"):
+        message = refused("similarity", *PAIR, "--space", folder, option, 7)
+        assert "this space has its own" in message
+
+
+def test_bounds_between_steps_are_rounded_when_asked(folder: Path, tmp_path: Path) -> None:
+    text = f"always[0,{2.4 * DT:g}] speed < 90"
+    assert "give --rounding nearest, down or up" in refused("decode", text, "--space", folder)
+    assert run("decode", text, "--space", folder, "--rounding", "nearest", "-k", 1)
+    (tmp_path / "r.stl").write_text(f"R1: {text}\n")
+    command = ("demo", "--space", folder, "-F", tmp_path / "r.stl", "-o", tmp_path / "page.html")
+    assert "give --rounding" in refused(*command)
+    assert "page.html" in run(*command, "--rounding", "down")

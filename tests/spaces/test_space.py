@@ -144,9 +144,14 @@ def test_channels_that_float32_cannot_hold_are_refused() -> None:
             rv.Space.fit({"x": values, "y": other})
     days = 20240101.0 + rng.integers(0, 9, (80, 1)) + np.zeros((80, 40))
     with pytest.raises(
-        TraceError, match=r"2024\d+ and 2024\d+, which are values of 'day', are the same"
+        TraceError, match=r"'day' is discrete with values as large as 2024.*no digits after"
     ):
         rv.Space.fit({"day": days, "y": other}, discrete=["day"])
+    near = np.where(days > 20240104, 1000.00001, 1000)
+    with pytest.raises(
+        TraceError, match=r"1000 and 1000\.00001, which are values of 'near', are the"
+    ):
+        rv.Space.fit({"near": near, "y": other}, discrete=["near"])
     rv.Space.fit({"day": days - 20240101, "y": other}, discrete=["day"])
     tenths = np.where(days > 20240104, 0.1 * 3, 0.3)
     tenths[0] = 0.7
@@ -373,3 +378,28 @@ def test_a_vectorizer_takes_a_space(space: rv.Space, folder: Path) -> None:
         assert len(vectorizer.get_feature_names_out()) == space.dimension
     with pytest.raises(RhovecError, match="leave out schema"):
         StlVectorizer(space, schema=space.schema).transform(TEXTS)
+
+
+def test_a_step_of_one_second_is_a_step_in_seconds() -> None:
+    space = rv.Space.fit(np.cumsum(np.random.default_rng(0).normal(size=(60, 2, 30)), 2), dt=1)
+    texts = ["always[0,2 s] x_0 < 1", "always[0,2] x_0 < 1", "rate(x_0) < 1"]
+    vectors = space.embed(texts)
+    assert (vectors[0] == vectors[1]).all()
+    assert space.kernel().similarity(texts[0], texts[1]) == pytest.approx(1)
+    assert str(space.parse("always[0,2.4 s] x_0 < 1", rounding="nearest")) == str(
+        rv.parse(texts[1])
+    )
+    for text, words in (("always[0,2 s] x_0 <", "end of the text"), ("x_2 < 1 s", "x_2")):
+        with pytest.raises(RhovecError, match=words):
+            space.embed(text)
+
+
+def test_codes_that_float32_holds_without_their_tolerance_are_refused() -> None:
+    codes = np.random.default_rng(0).integers(0, 6, (60, 1, 30)).astype(float)
+    with pytest.raises(RhovecError, match="float32 has no digits after the point"):
+        rv.Space.fit(codes + 9_000_000, ["id"], discrete=["id"])
+    space = rv.Space.fit(codes + 4_000_000, ["id"], discrete=["id"])
+    plain = rv.Space.fit(codes, ["id"], discrete=["id"])
+    pairs = [(f"id == {a + 1}", f"id == {a + 2}") for a in (4_000_000, 0)]
+    found = [s.kernel().similarity(*pair) for s, pair in zip((space, plain), pairs, strict=True)]
+    assert found[0] == pytest.approx(found[1])

@@ -17,7 +17,17 @@ from ..formula.requirements import Requirement, heading
 from .embed import embedded
 from .inputs import formulae_of, origins, read_vectors, schema_for, standardised
 from .output import cell, console, note, printable, progress_bar
-from .shared import Device, Files, JsonLines, Reading, SchemaFile, SpacePath, have_bounds, option
+from .shared import (
+    Device,
+    Files,
+    JsonLines,
+    Reading,
+    Rounding,
+    SchemaFile,
+    SpacePath,
+    have_bounds,
+    option,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,6 +76,7 @@ def decode(
     ] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the candidates.")] = 0,
     schema: SchemaFile = None,
+    rounding: Rounding = None,
     check: Annotated[
         int | None,
         option(
@@ -97,7 +108,7 @@ def decode(
             "own formulae, and says how similar their vectors are; rhovec similarity --space also gives "
             "the exact kernel"
         )
-    request = _read(Reading(**vars(files), formulae=sources), loaded, known)
+    request = _read(Reading(**vars(files), formulae=sources, rounding=rounding), loaded, known)
     if check is not None and request.formulae is None:
         raise RhovecError("--check compares with a formula; give formulae instead of vectors")
     most = k or (1 if request.formulae is None else 5)

@@ -12,7 +12,7 @@ import typer
 from ..errors import RhovecError
 from .inputs import naming
 from .output import console, progress_bar, replacing_text, require_output
-from .shared import Files, Reading, SpacePath, read_for
+from .shared import Files, Reading, Rounding, SpacePath, read_for
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,6 +29,7 @@ WIDTH = 79
 def demo(
     files: Files,
     space: SpacePath = None,
+    rounding: Rounding = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The page, an .html file.")
     ] = Path("rhovec-demo.html"),
@@ -58,7 +59,8 @@ def demo(
             )
         if files.files:
             raise RhovecError("-F goes with --space, the folder of a space of your traces")
-    requirements = read_for(loaded, Reading(**vars(files)), None) if files.files else []
+    reading = Reading(**vars(files), rounding=rounding)
+    requirements = read_for(loaded, reading, None) if files.files else []
     with replacing_text(out) as stream:  # if that cannot be done, better now than after the work
         with progress_bar("reading the library") as progress:
             if isinstance(loaded, Space):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -115,6 +115,10 @@ SpacePath = Annotated[
         "(default: the shipped model).",
     ),
 ]
+Rounding = Annotated[
+    Literal["nearest", "down", "up"] | None,
+    option(help="Round time bounds that are not a whole number of steps.", rich_help_panel=READING),
+]
 Device = Annotated[str | None, option(help="cpu or cuda: compute with torch (default: NumPy).")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Write JSON, one object per line.")]
 JsonObject = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
@@ -150,7 +154,11 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     spread: list[inspect.Parameter] = []
     for name, parameter in parameters.items():
         group = groups.get(name)
-        own = inspect.signature(group, eval_str=True).parameters.values() if group else [parameter]
+        own = [parameter]
+        if group:  # each class of it may be of another module
+            hints = get_type_hints(group, include_extras=True)
+            fields_of = inspect.signature(group).parameters.values()
+            own = [p.replace(annotation=hints[p.name]) for p in fields_of]
         spread += [p.replace(kind=p.KEYWORD_ONLY) for p in own]
     run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
     return run
@@ -246,12 +254,7 @@ class Reading(Files):
             rich_help_panel=READING,
         ),
     ] = None
-    rounding: Annotated[
-        Literal["nearest", "down", "up"] | None,
-        option(
-            help="Round time bounds that are not a whole number of steps.", rich_help_panel=READING
-        ),
-    ] = None
+    rounding: Rounding = None
     discrete: Annotated[
         str,
         option(

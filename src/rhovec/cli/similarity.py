@@ -148,9 +148,11 @@ def similarity(
     elif space is not None:
         raise RhovecError("--space goes with --by model or both, without --traces and --boolean")
     from ..kernel import BooleanKernel, StlKernel
-    from ..spaces import load
+    from ..spaces import Space, load
 
     loaded = None if by == "kernel" else load(space, device)
+    if isinstance(loaded, Space) and (n_traces is not None or seed != 0):
+        raise RhovecError("--n-traces and --seed go with random traces; this space has its own")
     requirements, traces = _read(reading, loaded, schema)
     values: dict[str, np.ndarray] = {}
     facts: dict[str, Any] = {}
@@ -168,7 +170,7 @@ def similarity(
             )  # fmt: skip
         values |= _by_kernel(kernel, requirements, errors and suffix != ".npy")
         facts |= {
-            "kernel": "boolean" if boolean else "robustness",
+            "kernel": _name_of(kernel),
             "traces": kernel.measure.count(kernel.n_traces),
             "points": kernel.measure.points,
             "seed": seed,
@@ -176,6 +178,13 @@ def similarity(
         }
     write(Result(requirements, values, facts), output, plot, as_json)
     reading.tell_steps(requirements, traces, read_schema(schema))
+
+
+def _name_of(kernel: SampledKernel) -> str:
+    from ..kernel import BooleanKernel, CentredKernel, IntegratedKernel
+
+    names = {BooleanKernel: "boolean", CentredKernel: "centred", IntegratedKernel: "integrated"}
+    return next((name for kind, name in names.items() if isinstance(kernel, kind)), "robustness")
 
 
 def _read(

@@ -10,6 +10,7 @@ is in standard deviations, whatever the units are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FormulaError, TraceError
+from ..errors import FormulaError, RhovecError, TraceError
 from ..formula import Schema
 from ..formula import operators as ops
 from ..formula.core import Formula
@@ -34,6 +35,7 @@ from ..traces import TraceMeasure
 from ..traces.reading import Traces, listed
 
 MIN_DIGITS = 0.01  # share of the spread of the middle half of a channel that float32 must resolve
+TOLERANCE = 0.5  # of == and != on discrete variables
 MAX_ROUNDING = 0.01  # of a step, by which the one that is given may differ from that of the times
 
 
@@ -133,6 +135,12 @@ def _require_digits(name: str, values: np.ndarray, mean: float, std: float, disc
     if discrete:
         known = np.unique(values)
         apart = np.diff(known) > 4 * np.spacing(np.abs(known[1:]))
+        if np.spacing(np.float32(np.abs(known).max())) > TOLERANCE:
+            raise TraceError(
+                f"{name!r} is discrete with values as large as {np.abs(known).max():.15g}, for which "
+                "float32 has no digits after the point; replace them by smaller numbers, or leave the "
+                "channel out"
+            )
         lost = np.flatnonzero(apart & (np.diff(known.astype(np.float32)) == 0))
         if len(lost):
             pair = " and ".join(f"{value:.15g}" for value in known[lost[0] : lost[0] + 2])
@@ -174,16 +182,16 @@ class Scales:
 
     def read(self, formulae: Formulae) -> tuple[Programs, bool]:
         """The formulae packed, and whether a single one was given; texts are read by the schema."""
-        options = self.schema.options()
-        if isinstance(formulae, Programs) or (
-            options.pop("dt") == 1 and all(v in (None, set(), {}) for v in options.values())
-        ):
+        if isinstance(formulae, Programs) or not isinstance(formulae, Iterable):
             return self._known_in(as_programs(formulae))
         single = is_single(formulae)
-        if single or isinstance(formulae, Iterable):
-            items: Any = [formulae] if single else formulae
-            formulae = [self.schema.parse(one) if isinstance(one, str) else one for one in items]
-        return self._known_in((as_programs(formulae)[0], single))
+        items: Any = [formulae] if single else list(formulae)
+        options = self.schema.options()
+        if options.pop("dt") == 1 and all(v in (None, set(), {}) for v in options.values()):
+            with suppress(RhovecError):  # in the plain language there is a faster reader
+                return self._known_in((as_programs(items)[0], single))
+        items = [self.schema.parse(one) if isinstance(one, str) else one for one in items]
+        return self._known_in((as_programs(items)[0], single))
 
     def _known_in(self, found: tuple[Programs, bool]) -> tuple[Programs, bool]:
         programs, known = found[0], set(self.variables)
@@ -247,8 +255,9 @@ class Scales:
             std = float(found.std(dtype=np.float64))
             if not std > 1e-6:  # what rounding leaves of variables that cancel
                 raise FormulaError(
-                    f"{channel_text(channel)!r} is constant on the traces, so it has no scale; leave "
-                    "the formula out"
+                    f"{channel_text(channel)!r} is constant on the traces, or so small beside its "
+                    "variables that float32 loses it, so it has no scale; leave the formula out, or "
+                    "make it a variable of the traces"
                 )
             self._known[channel] = size * std
         return self._known[channel]

@@ -200,9 +200,9 @@ class Space:
 
     # -- formulae to vectors ---------------------------------------------------------------
 
-    def parse(self, text: str) -> Formula:
+    def parse(self, text: str, *, rounding: str | None = None) -> Formula:
         """Read a formula in the system's names, units and seconds; the result counts steps."""
-        return self.schema.parse(text)
+        return self.schema.parse(text, rounding=rounding)
 
     def embed(
         self, formulae: Formulae, *, warn: bool = True, progress: Progress | None = None
