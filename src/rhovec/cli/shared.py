@@ -157,8 +157,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         own = [parameter]
         if group:  # each class of it may be of another module
             hints = get_type_hints(group, include_extras=True)
-            fields_of = inspect.signature(group).parameters.values()
-            own = [p.replace(annotation=hints[p.name]) for p in fields_of]
+            given = inspect.signature(group).parameters.values()
+            own = [p.replace(annotation=hints[p.name]) for p in given]
         spread += [p.replace(kind=p.KEYWORD_ONLY) for p in own]
     run.__signature__ = inspect.Signature(spread)  # type: ignore[attr-defined]
     return run

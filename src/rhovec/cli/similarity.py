@@ -181,10 +181,11 @@ def similarity(
 
 
 def _name_of(kernel: SampledKernel) -> str:
-    from ..kernel import BooleanKernel, CentredKernel, IntegratedKernel
+    from ..kernel import CentredKernel
+    from ..models.model import KERNELS
 
-    names = {BooleanKernel: "boolean", CentredKernel: "centred", IntegratedKernel: "integrated"}
-    return next((name for kind, name in names.items() if isinstance(kernel, kind)), "robustness")
+    kinds = {"centred": CentredKernel, **KERNELS}  # a centred one is of robustness, too
+    return next(name for name, kind in kinds.items() if isinstance(kernel, kind))
 
 
 def _read(
